@@ -1,0 +1,124 @@
+"""The semi-supervised VAE with group-conditionally unavailable demographics."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.ops.indexing import Vindex
+from torch import Tensor, nn
+
+from pyro_fairvae.batch import Batch, Columns
+from pyro_fairvae.channels import Channel
+from pyro_fairvae.errors import choose
+from pyro_fairvae.models.likelihoods import LIKELIHOODS
+from pyro_fairvae.networks import Members
+
+PREVALENCES = ("independent", "joint")
+
+
+class FairSSVAE(nn.Module):
+    r"""The generative process (the paper's equation for the decoder), for K members at once.
+
+    For each member::
+
+        π          ~ SymDir(γ) over all (y, a)         or  π_y ~ SymDir(γ), π_a ~ SymDir(γ)
+        channel_a_g ~ Dir(prior_a[g])                  P(ã | a = g), on its support
+        channel_y_c ~ Dir(prior_y[c])                  P(ỹ | y = c), on its support
+
+    and for each row::
+
+        z     ~ N(0, I)
+        y     ~ Cat(π_y)
+        a     ~ Cat(π_{a|y})                           = π_a where a and y are independent
+        y_obs ~ Cat(channel_y[y])
+        a_obs ~ Cat(channel_a[a])
+        x     ~ p(x | a, y, z)
+
+    ``prevalence="joint"`` lets a and y depend on each other; the paper's ``"independent"`` is false
+    on most data that need a fair classifier. Plates: ``members`` at −2, ``rows`` at −1.
+    """
+
+    def __init__(
+        self,
+        decoder: Members,
+        columns: Columns,
+        latent: int,
+        channel_a: Channel,
+        channel_y: Channel,
+        prevalence: str = "joint",
+        gamma: float = 1.0,
+        likelihood: str = "mixed",
+    ) -> None:
+        super().__init__()
+        self.prevalence = choose("prevalence", prevalence, PREVALENCES)
+        self.likelihood = LIKELIHOODS[choose("likelihood", likelihood, LIKELIHOODS)]
+        self.decoder = decoder
+        self.columns = columns
+        self.latent = latent
+        self.channel_a = channel_a
+        self.channel_y = channel_y
+        self.gamma = gamma
+        numbers = columns.numbers if likelihood == "mixed" else columns.width
+        self.log_scale = nn.Parameter(torch.zeros(decoder.count, 1, numbers))
+
+    @property
+    def prevalence_sites(self) -> dict[str, int]:
+        """Names and sizes of the Dirichlet sites of π."""
+        classes, groups = self.channel_y.values, self.channel_a.values
+        if self.prevalence == "joint":
+            return {"pi": classes * groups}
+        return {"pi_y": classes, "pi_a": groups}
+
+    def forward(self, batch: Batch) -> None:
+        pyro.module("model", self)
+        with pyro.plate("members", self.decoder.count, dim=-2):
+            pi_y, pi_a = self._sample_prevalence()
+            channel_a = self._sample_channel(self.channel_a)
+            channel_y = self._sample_channel(self.channel_y)
+            with pyro.plate("rows", batch.rows, dim=-1):
+                z = pyro.sample("z", self._standard_normal())
+                y = pyro.sample("y", dist.Categorical(pi_y))
+                a = pyro.sample("a", dist.Categorical(Vindex(pi_a)[..., y, :]))
+                pyro.sample("y_obs", dist.Categorical(Vindex(channel_y)[..., y, :]), obs=batch.y_obs)
+                pyro.sample("a_obs", dist.Categorical(Vindex(channel_a)[..., a, :]), obs=batch.a_obs)
+                pyro.sample("x", self.row(a, y, z), obs=batch.x)
+
+    def row(self, a: Tensor, y: Tensor, z: Tensor) -> dist.TorchDistribution:
+        """p(x | a, y, z); ``a`` and ``y`` may carry enumeration dimensions left of the plates."""
+        count = self.decoder.count
+        parameters = self.decoder(
+            z,
+            a.expand(*a.shape[:-2], count, a.shape[-1]),
+            y.expand(*y.shape[:-2], count, y.shape[-1]),
+            in_dims=(-3, -2, -2),
+            out_dims=-3,
+        )
+        return self.likelihood(parameters, self.log_scale, self.columns)
+
+    def _sample_prevalence(self) -> tuple[Tensor, Tensor]:
+        """π_y, (members, 1, classes), and π_{a|y}, (members, 1, classes, groups)."""
+        draws = [
+            pyro.sample(site, dist.Dirichlet(self.log_scale.new_full((size,), self.gamma)))
+            for site, size in self.prevalence_sites.items()
+        ]
+        classes, groups = self.channel_y.values, self.channel_a.values
+        if self.prevalence == "joint":
+            joint = draws[0].unflatten(-1, (classes, groups))
+            pi_y = joint.sum(-1)
+            return pi_y, joint / pi_y.unsqueeze(-1)
+        pi_y, pi_a = draws
+        return pi_y, pi_a.unsqueeze(-2).expand(*pi_a.shape[:-1], classes, groups)
+
+    def _sample_channel(self, channel: Channel) -> Tensor:
+        """P(observed | latent), (members, 1, values, outcomes)."""
+        return channel.matrix(
+            [
+                pyro.sample(channel.site(value), dist.Dirichlet(channel.concentration(value, self.log_scale)))
+                for value in range(channel.values)
+            ]
+        )
+
+    def _standard_normal(self) -> dist.TorchDistribution:
+        zero = self.log_scale.new_zeros(self.latent)
+        return dist.Normal(zero, torch.ones_like(zero)).to_event(1)

@@ -1,0 +1,70 @@
+"""Distributions of a table's row, p(x | a, y, z), given what a decoder says of each column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_fairvae.batch import Columns
+
+
+class MixedColumns(dist.TorchDistribution):
+    r"""Normal for each number, Categorical for each one-hot block, independent given the parameters.
+
+    .. math:: \log p(x) = \sum_j \log N(x_j; \mu_j, \sigma_j)
+              + \sum_b \Big( \sum_{c \in b} x_c\, l_c - \log \sum_{c \in b} e^{l_c} \Big)
+
+    ``parameters`` is (…, columns): the means :math:`\mu`, then the logits :math:`l` of the blocks;
+    ``log_scale`` broadcasts against the numbers.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.real_vector
+    has_rsample = False
+
+    def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns) -> None:
+        self.parameters, self.log_scale, self.columns = parameters, log_scale, columns
+        super().__init__(parameters.shape[:-1], parameters.shape[-1:], validate_args=False)
+
+    def _split(self, values: Tensor) -> tuple[Tensor, list[Tensor]]:
+        numbers, *blocks = values.split([self.columns.numbers, *self.columns.blocks], dim=-1)
+        return numbers, blocks
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> MixedColumns:
+        shape = torch.Size(batch_shape)
+        return MixedColumns(
+            self.parameters.expand(*shape, self.columns.width), self.log_scale, self.columns
+        )
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        loc, logits = self._split(self.parameters)
+        normal = dist.Normal(loc, self.log_scale.exp(), validate_args=False)
+        total = normal.log_prob(value[..., : self.columns.numbers]).sum(-1)
+        if self.columns.blocks:
+            total = total + torch.linalg.vecdot(
+                self.parameters[..., self.columns.numbers :], value[..., self.columns.numbers :]
+            )
+        for block in logits:
+            total = total - block.logsumexp(-1)
+        return total
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with torch.no_grad():
+            loc, logits = self._split(self.parameters)
+            drawn = [dist.Normal(loc, self.log_scale.exp()).sample(sample_shape)]
+            drawn += [dist.OneHotCategorical(logits=block).sample(sample_shape) for block in logits]
+            return torch.cat(drawn, dim=-1)
+
+
+class NormalColumns(MixedColumns):
+    """The paper's decoder: every column is Normal, one-hot columns too."""
+
+    def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns) -> None:
+        super().__init__(parameters, log_scale, Columns(numbers=columns.width))
+
+
+LIKELIHOODS: dict[str, type[MixedColumns]] = {"mixed": MixedColumns, "normal": NormalColumns}

@@ -1,0 +1,122 @@
+"""What training may see: features, and what people wrote down about label and group.
+
+``∅`` ("prefer not to say") is an observation, the last category of ``y_obs`` and of ``a_obs``:
+with ``C`` classes ``y_obs`` lies in ``0..C``, and ``y_obs == C`` means ∅.
+
+An :class:`Observed` table has no field for the true label or group. Training and model selection
+take nothing else, so hidden truth cannot reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.errors import require
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of ``x`` are made: numbers first, then one one-hot block after another."""
+
+    numbers: int
+    blocks: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return self.numbers + sum(self.blocks)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one SVI step.
+
+    ``x`` is (rows, columns) where members share their rows, or (members, rows, columns) where each
+    has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``.
+    """
+
+    x: Tensor
+    y_obs: Tensor
+    a_obs: Tensor
+
+    @property
+    def rows(self) -> int:
+        return self.y_obs.shape[-1]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A table as it was written down: ``x``, ``y_obs`` and ``a_obs``, shaped as in :class:`Batch`."""
+
+    x: Tensor
+    y_obs: Tensor
+    a_obs: Tensor
+    columns: Columns
+    classes: int
+    groups: int
+
+    def __post_init__(self) -> None:
+        require(
+            self.x.shape[:-1] == self.y_obs.shape == self.a_obs.shape,
+            f"x {tuple(self.x.shape)}, y_obs {tuple(self.y_obs.shape)} and a_obs "
+            f"{tuple(self.a_obs.shape)} must have the same rows.",
+        )
+        require(
+            self.x.shape[-1] == self.columns.width,
+            f"x has {self.x.shape[-1]} columns, but its description has {self.columns.width}.",
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.y_obs.shape[-1]
+
+    @property
+    def members(self) -> int | None:
+        """How many members have rows of their own; None where all share the same."""
+        return self.x.shape[0] if self.x.dim() == 3 else None
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Observed:
+        return replace(
+            self,
+            x=self.x.to(device, dtype or self.x.dtype),
+            y_obs=self.y_obs.to(device),
+            a_obs=self.a_obs.to(device),
+        )
+
+    def batch(self, index: Tensor) -> Batch:
+        """The rows at ``index``: (rows,) for shared rows, (members, rows) otherwise."""
+        if self.members is None:
+            return Batch(self.x[index], self.y_obs[index], self.a_obs[index])
+        member = torch.arange(self.members, device=index.device).unsqueeze(-1)
+        return Batch(self.x[member, index], self.y_obs[member, index], self.a_obs[member, index])
+
+    def chunks(self, size: int) -> list[Batch]:
+        """All rows in order, ``size`` at a time, so that memory does not grow with the table."""
+        return [
+            Batch(x, y, a)
+            for x, y, a in zip(
+                self.x.split(size, dim=-2),
+                self.y_obs.split(size, dim=-1),
+                self.a_obs.split(size, dim=-1),
+                strict=True,
+            )
+        ]
+
+    @staticmethod
+    def stack(tables: Sequence[Observed]) -> Observed:
+        """One table in which member ``k`` has the rows of ``tables[k]``."""
+        require(len(tables) > 0, "no tables to stack.")
+        sizes = sorted({t.rows for t in tables})
+        require(
+            len(sizes) == 1,
+            f"members need tables with equally many rows, but got {sizes}; cut them to {sizes[0]}.",
+        )
+        return replace(
+            tables[0],
+            x=torch.stack([t.x for t in tables]),
+            y_obs=torch.stack([t.y_obs for t in tables]),
+            a_obs=torch.stack([t.a_obs for t in tables]),
+        )

@@ -1,0 +1,20 @@
+"""Data sets, and how demographics and labels go missing in them."""
+
+from pyro_fairvae.data.missingness import LEVELS, Missingness, hide
+from pyro_fairvae.data.registry import DATASETS, Dataset, Splits, load, split
+from pyro_fairvae.data.synthetic import synthetic
+from pyro_fairvae.data.tables import Complete, Table
+
+__all__ = [
+    "DATASETS",
+    "LEVELS",
+    "Complete",
+    "Dataset",
+    "Missingness",
+    "Splits",
+    "Table",
+    "hide",
+    "load",
+    "split",
+    "synthetic",
+]

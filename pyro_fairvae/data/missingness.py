@@ -1,0 +1,83 @@
+"""Hiding demographics and labels the way people do: how often depends on who they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.data.tables import Complete, Integers
+from pyro_fairvae.errors import InputError, require
+
+# The paper's three levels: P(∅|a=0) = β, P(∅|a=1) = α.
+LEVELS = {"sparse": (0.8, 0.4), "medium": (0.4, 0.2), "dense": (0.2, 0.1)}
+
+
+@dataclass(frozen=True)
+class Missingness:
+    """Rates at which what is true is not what is written down.
+
+    ``unavailable[g]`` is P(ã = ∅ | a = g), ``misstated[g]`` the rate of naming another group (spread
+    evenly over the others); ``label_unavailable`` is P(ỹ = ∅), the same for each class or one each.
+    """
+
+    unavailable: tuple[float, ...] = LEVELS["sparse"]
+    misstated: tuple[float, ...] = (0.0, 0.0)
+    label_unavailable: tuple[float, ...] = (0.25, 0.25)
+
+    def __post_init__(self) -> None:
+        for name in ("unavailable", "misstated", "label_unavailable"):
+            for rate in getattr(self, name):
+                require(0 <= rate <= 1, f"rate {name} must be within [0, 1], got {rate}.")
+        require(
+            len(self.unavailable) == len(self.misstated),
+            f"unavailable has {len(self.unavailable)} groups, misstated has {len(self.misstated)}.",
+        )
+        for group, (hidden, wrong) in enumerate(zip(self.unavailable, self.misstated, strict=True)):
+            require(
+                hidden + wrong <= 1,
+                f"group {group}: rates unavailable {hidden} and misstated {wrong} sum to more than 1.",
+            )
+
+    def group_channel(self) -> np.ndarray:
+        """The true P(ã | a), (groups, groups + 1)."""
+        groups = len(self.unavailable)
+        channel = np.zeros((groups, groups + 1))
+        for group, (hidden, wrong) in enumerate(zip(self.unavailable, self.misstated, strict=True)):
+            channel[group, :groups] = wrong / max(groups - 1, 1)
+            channel[group, group] = 1 - hidden - wrong
+            channel[group, groups] = hidden
+        return channel
+
+    def label_channel(self) -> np.ndarray:
+        """The true P(ỹ | y), (classes, classes + 1)."""
+        rates = np.asarray(self.label_unavailable)
+        return np.concatenate([np.diag(1 - rates), rates[:, None]], axis=1)
+
+
+def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
+    """What is written down of ``table``; the truth does not come along."""
+    for what, names, rates in (
+        ("groups", table.groups, missingness.unavailable),
+        ("classes", table.classes, missingness.label_unavailable),
+    ):
+        if len(names) != len(rates):
+            raise InputError(f"the table has {len(names)} {what}, but {len(rates)} rates were given.")
+    generator = np.random.default_rng(seed)
+    a_obs = _transmit(table.a, missingness.group_channel(), generator)
+    y_obs = _transmit(table.y, missingness.label_channel(), generator)
+    return Observed(
+        torch.from_numpy(table.x),
+        torch.from_numpy(y_obs),
+        torch.from_numpy(a_obs),
+        table.columns,
+        len(table.classes),
+        len(table.groups),
+    )
+
+
+def _transmit(truth: Integers, channel: np.ndarray, generator: np.random.Generator) -> Integers:
+    upper = channel.cumsum(axis=1)[truth, :-1]
+    return (generator.random((len(truth), 1)) >= upper).sum(axis=1)

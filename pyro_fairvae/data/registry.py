@@ -1,0 +1,61 @@
+"""The data sets by name, and their split into what is trained on, selected on and tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.data.adult import GROUPS, read_adult
+from pyro_fairvae.data.missingness import Missingness, hide
+from pyro_fairvae.data.synthetic import synthetic
+from pyro_fairvae.data.tables import Complete, Table
+from pyro_fairvae.errors import choose, require
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """How a data set is read, by the group to be fair to."""
+
+    groups: tuple[str, ...]
+    read: Callable[[str, str | Path | None], Table]
+
+
+DATASETS = {
+    "adult": Dataset(tuple(GROUPS), read_adult),
+    "synthetic": Dataset(("group",), lambda group, folder: synthetic()),
+}
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training and validation as they were written down, and a test part with its truth."""
+
+    train: Observed
+    validation: Observed
+    test: Complete
+
+
+def load(dataset: str, group: str | None = None, folder: str | Path | None = None) -> Table:
+    """The whole table of a data set, with the first of its groups unless ``group`` names another."""
+    entry = DATASETS[choose("data set", dataset, DATASETS)]
+    group = entry.groups[0] if group is None else choose(f"group of {dataset}", group, entry.groups)
+    return entry.read(group, folder)
+
+
+def split(table: Table, missingness: Missingness, seed: int) -> Splits:
+    """70 % training, 10 % validation, 20 % test, at random; the first two with values hidden."""
+    require(table.rows >= 20, f"a table of {table.rows} rows is too small to split; give at least 20.")
+    order_seed, train_seed, validation_seed = np.random.SeedSequence(seed).generate_state(3)
+    order = np.random.default_rng(order_seed).permutation(table.rows)
+    first, second = round(0.7 * table.rows), round(0.8 * table.rows)
+    rows = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
+    parts = table.encode(rows, standard="train")
+    return Splits(
+        hide(parts["train"], missingness, int(train_seed)),
+        hide(parts["validation"], missingness, int(validation_seed)),
+        parts["test"],
+    )

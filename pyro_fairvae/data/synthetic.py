@@ -1,0 +1,72 @@
+"""A generator whose truth is known, for tests and studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from pyro_fairvae.data.tables import Table
+from pyro_fairvae.errors import require
+
+
+def synthetic(
+    rows: int = 4000,
+    seed: int = 0,
+    groups: int = 2,
+    classes: int = 2,
+    group_prevalence: Sequence[float] | None = None,
+    class_prevalence: Sequence[float] | None = None,
+    group_strength: float = 2.0,
+    class_strength: float = 2.0,
+    dependence: float = 0.5,
+    numbers: int = 8,
+    categories: int = 4,
+) -> Table:
+    """Rows drawn from a ~ π_a, y | a, x | a, y.
+
+    Numbers are Normal with unit variance; the centres of two groups lie ``group_strength`` apart, those
+    of two classes ``class_strength``, in random directions, so these set how well x tells a and y.
+    One category of ``categories`` values leans towards the group. ``dependence`` in [0, 1] is the share
+    of rows whose class is tied to the group (class = group modulo ``classes``) rather than drawn from
+    ``class_prevalence``. Prevalences are uniform unless given. Hide the groups with
+    :func:`~pyro_fairvae.data.missingness.hide` at rates of your choice.
+    """
+    require(rows >= 1 and numbers >= 2, f"rows must be ≥ 1 and numbers ≥ 2, got {rows} and {numbers}.")
+    require(groups >= 2 and classes >= 2, f"groups and classes must be ≥ 2, got {groups}, {classes}.")
+    require(0 <= dependence <= 1, f"dependence must be within [0, 1], got {dependence}.")
+    pi_a = _prevalence("group_prevalence", group_prevalence, groups)
+    pi_y = _prevalence("class_prevalence", class_prevalence, classes)
+    # The world (directions) is the same for every seed of the rows, so that data sets are comparable.
+    world = np.random.default_rng([groups, classes, numbers, categories])
+    draw = np.random.default_rng(seed)
+    a = draw.choice(groups, size=rows, p=pi_a)
+    y = np.where(draw.random(rows) < dependence, a % classes, draw.choice(classes, size=rows, p=pi_y))
+    basis = np.linalg.qr(world.normal(size=(numbers, numbers)))[0]
+    centres = np.concatenate([basis] * (1 + (groups + classes) // numbers))  # corners of a simplex
+    mean = (
+        group_strength / np.sqrt(2) * centres[a] + class_strength / np.sqrt(2) * centres[groups + y]
+    )
+    x = mean + draw.normal(size=(rows, numbers))
+    leaning = world.dirichlet(np.ones(categories), size=groups)
+    category = (draw.random((rows, 1)) >= leaning.cumsum(axis=1)[a, :-1]).sum(axis=1)
+    return Table(
+        pd.DataFrame(x, columns=[f"x{j}" for j in range(numbers)]),
+        pd.DataFrame({"c": pd.Categorical(category, categories=range(categories))}),
+        y.astype(np.int64),
+        a.astype(np.int64),
+        tuple(str(c) for c in range(classes)),
+        tuple(str(g) for g in range(groups)),
+    )
+
+
+def _prevalence(name: str, given: Sequence[float] | None, size: int) -> np.ndarray:
+    if given is None:
+        return np.full(size, 1 / size)
+    shares = np.asarray(given, dtype=float)
+    require(
+        shares.shape == (size,) and bool((shares > 0).all()) and abs(shares.sum() - 1) < 1e-6,
+        f"{name} must be {size} positive shares that sum to 1, got {list(given)}.",
+    )
+    return shares / shares.sum()

@@ -1,0 +1,67 @@
+"""Tables whose truth is known: before anything is hidden, and for the final test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from pyro_fairvae.batch import Columns
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Features with the true class and group of every row.
+
+    Deliberately unlike :class:`~pyro_fairvae.batch.Observed`: training takes no ``Complete``.
+    """
+
+    x: Floats
+    y: Integers
+    a: Integers
+    columns: Columns
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A raw table: numbers and categories still as read, class and group as codes."""
+
+    numbers: pd.DataFrame
+    categories: pd.DataFrame
+    y: Integers
+    a: Integers
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.y)
+
+    def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
+        """The rows of each part, numbers standardised by mean and deviation of part ``standard``.
+
+        Categories become one one-hot block each, over all values of the whole table, so that parts
+        have the same columns.
+        """
+        numbers = self.numbers.to_numpy(np.float64)
+        reference = numbers[parts[standard]]
+        deviation = reference.std(axis=0)
+        numbers = (numbers - reference.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        blocks = [pd.get_dummies(self.categories[name]).to_numpy(np.float64) for name in self.categories]
+        x = np.concatenate([numbers, *blocks], axis=1).astype(np.float32)
+        columns = Columns(numbers.shape[1], tuple(block.shape[1] for block in blocks))
+        return {
+            name: Complete(x[rows], self.y[rows], self.a[rows], columns, self.classes, self.groups)
+            for name, rows in parts.items()
+        }

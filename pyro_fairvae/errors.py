@@ -1,0 +1,27 @@
+"""The one kind of error that is the caller's to mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class InputError(ValueError):
+    """Something given cannot be used; the message says what, what was expected, and what to do."""
+
+
+def choose(what: str, given: Any, table: Iterable[str]) -> str:
+    """Return ``given`` if it is a name in ``table``, else raise with the nearest name."""
+    names = sorted(table)
+    if given in names:
+        return str(given)
+    nearest = difflib.get_close_matches(str(given), names, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise InputError(f"unknown {what} {given!r}; expected one of {', '.join(names)}.{hint}")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise :class:`InputError` with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise InputError(message)

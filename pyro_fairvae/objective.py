@@ -1,0 +1,209 @@
+"""What SVI minimises: the ELBO, the conditional likelihoods of what was written down, the risk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.infer import TraceEnum_ELBO
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from pyro_fairvae.batch import Batch
+from pyro_fairvae.errors import choose, require
+from pyro_fairvae.guides import Encoding, FactoredGuide
+from pyro_fairvae.models import FairSSVAE
+from pyro_fairvae.risks import MonteCarloRisk, impute
+
+BRACKETS = ("consistent", "paper")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the objective's parts; see :class:`FairELBO`."""
+
+    elbo: float = 0.02
+    supervision: float | None = None  # None: 1 − elbo, so that channel evidence counts once
+    reconstruction: float = 1.0
+    kl: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("elbo", "reconstruction", "kl"):
+            value = getattr(self, name)
+            require(0 < value < float("inf"), f"weight {name} must be positive and finite, got {value}.")
+        require(
+            0 <= self.s < float("inf"),
+            f"weight supervision must not be negative, got {self.s}; "
+            "give it, or choose a weight of the ELBO of at most 1.",
+        )
+
+    @property
+    def s(self) -> float:
+        return 1 - self.elbo if self.supervision is None else self.supervision
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which share of a weight is in force at each share of training done."""
+
+    risk_from: float = 0.2
+    risk_full: float = 0.4
+    kl_full: float = 0.1
+
+    def risk(self, progress: float) -> float:
+        return _ramp(progress, self.risk_from, self.risk_full)
+
+    def kl(self, progress: float) -> float:
+        return max(_ramp(progress, 0.0, self.kl_full), 1e-3)
+
+
+def _ramp(at: float, start: float, full: float) -> float:
+    return 1.0 if at >= full else max(0.0, (at - start) / (full - start))
+
+
+class FairELBO(TraceEnum_ELBO):
+    r"""The objective, one for each member and summed over members for SVI:
+
+    .. math::
+        -\frac1B \sum_i \big[ \kappa\,\mathrm{ELBO}_i
+        + s\,( \log \sum_a h(a|x_i) P(\tilde a_i|a) + \log \sum_y g(y|x_i) P(\tilde y_i|y) ) \big]
+        + \frac{\kappa + s}{n} \mathrm{KL}_\mathrm{channels} + \frac{\kappa}{n} \mathrm{KL}_\pi
+        + \lambda \hat{\mathcal E}
+
+    with B rows in the batch and n in the table. Within the ELBO, reconstruction and the KL of z have
+    weights of their own. The default ``bracket="consistent"`` takes the conditional likelihoods over
+    all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints it, which
+    pulls the channels towards "nobody withholds".
+
+    *Evidence counts once.* κ·ELBO + s·log Σ_a h P(ã|a) holds the evidence on a channel κ + s times, so
+    the channels' KL carries κ + s, too: a prior worth m people weighs as m people at any weights.
+
+    KLs of z, π and the channels are taken in closed form; y and a are enumerated by TraceEnum_ELBO.
+    The label imputer P_g has a likelihood of its own, which reaches its head only.
+
+    ``weights_of_risk`` is λ, a number for each member. After each step :attr:`parts` holds every part,
+    a (members,) tensor each, with the sign and weight that it has in the sum.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        weights_of_risk: Tensor,
+        risk: MonteCarloRisk,
+        weights: Weights | None = None,
+        bracket: str = "consistent",
+        schedule: Schedule | None = None,
+    ) -> None:
+        super().__init__(max_plate_nesting=2)
+        self.rows = rows
+        self.weights_of_risk = weights_of_risk
+        self.risk = risk
+        self.weights = weights or Weights()
+        self.bracket = choose("objective", bracket, BRACKETS)
+        self.schedule = schedule or Schedule()
+        self.progress = 1.0
+        self.parts: dict[str, Tensor] = {}
+
+    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
+        self._traces = super()._get_trace(model, guide, args, kwargs)
+        return self._traces
+
+    def loss_and_grads(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
+        loss = self.differentiable_loss(model, guide, batch)
+        loss.backward()
+        return float(loss)
+
+    def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
+        with torch.no_grad():
+            return float(self.differentiable_loss(model, guide, batch))
+
+    def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:  # type: ignore[override]
+        """The objective, summed over members; :attr:`parts` is set beside it."""
+        scales = SiteScales(self.weights, batch.rows)
+        enumerated = super().differentiable_loss(scales(model), scales(guide), batch)
+        encoding = self._traces[1].nodes["_RETURN"]["value"]
+        closed = self._closed_form_kls(batch.rows)
+        beside = self._beside_elbo(encoding, batch, model)
+        self._report(closed | beside, batch.rows)
+        return enumerated + sum(part.sum() for part in (closed | beside).values())
+
+    def _closed_form_kls(self, batch_rows: int) -> dict[str, Tensor]:
+        """KLs that :class:`SiteScales` took out of the enumerated ELBO, with their weights."""
+        model_trace, guide_trace = self._traces
+        weights = self.weights
+        kl_weight = weights.elbo * weights.kl * self.schedule.kl(self.progress)
+        parts = {"kl_z": self.weights_of_risk.new_zeros(())}
+        parts |= {"kl_channels": parts["kl_z"], "kl_pi": parts["kl_z"]}
+        for name, site in guide_trace.nodes.items():
+            if site["type"] != "sample" or not in_closed_form(name):
+                continue
+            kl = kl_divergence(site["fn"], model_trace.nodes[name]["fn"]).sum(-1)
+            if name == "z":
+                parts["kl_z"] = kl * (kl_weight / batch_rows)
+            elif name.startswith("channel_"):
+                parts["kl_channels"] = parts["kl_channels"] + kl * ((weights.elbo + weights.s) / self.rows)
+            else:
+                parts["kl_pi"] = parts["kl_pi"] + kl * (weights.elbo / self.rows)
+        return parts
+
+    def _beside_elbo(self, encoding: Encoding, batch: Batch, model: FairSSVAE) -> dict[str, Tensor]:
+        evidence_a = encoding.log_joint_a.logsumexp(-1)
+        evidence_y = encoding.log_joint_y.logsumexp(-1)
+        if self.bracket == "paper":
+            evidence_a = evidence_a * (batch.a_obs != model.channel_a.unavailable)
+            evidence_y = evidence_y * (batch.y_obs != model.channel_y.unavailable)
+        share = self.schedule.risk(self.progress)
+        risk = self.risk(encoding.heads.class_logits, impute(encoding.log_joint_label, encoding.log_joint_a))
+        return {
+            "groups": -self.weights.s * evidence_a.mean(-1),
+            "labels": -self.weights.s * evidence_y.mean(-1),
+            "imputer": -encoding.log_joint_label.logsumexp(-1).mean(-1),
+            "risk": share * self.weights_of_risk * risk,
+        }
+
+    @torch.no_grad()
+    def _report(self, beside: dict[str, Tensor], batch_rows: int) -> None:
+        """Split the enumerated ELBO by site and member, E_q of each site's term over y and a."""
+        model_trace, guide_trace = self._traces
+        q_y, q_a = (guide_trace.nodes[site]["unscaled_log_prob"].exp() for site in ("y", "a"))
+        both = q_a * q_y  # (groups, classes, members, rows)
+
+        def expected(log_prob: Tensor) -> Tensor:
+            return (both * log_prob).sum((0, 1, -1))
+
+        parts = {}
+        scale = self.weights.elbo / batch_rows
+        for site in ("x", "a_obs", "y_obs"):
+            term = expected(model_trace.nodes[site]["unscaled_log_prob"])
+            parts[site] = -term * scale * (self.weights.reconstruction if site == "x" else 1.0)
+        for site in ("y", "a"):
+            log_ratio = (
+                guide_trace.nodes[site]["unscaled_log_prob"]
+                - model_trace.nodes[site]["unscaled_log_prob"]
+            )
+            parts[f"kl_{site}"] = expected(log_ratio) * scale
+        parts |= {name: part.detach() for name, part in beside.items()}
+        self.parts = {name: part.expand_as(self.weights_of_risk) for name, part in parts.items()}
+
+
+def in_closed_form(site: str) -> bool:
+    """Whether the KL of a site is taken in closed form, outside the enumerated ELBO."""
+    return site == "z" or site.startswith(("channel_", "pi"))
+
+
+class SiteScales(Messenger):
+    """Gives each row's sites their weight, and takes the closed-form sites out of the sampled ELBO."""
+
+    def __init__(self, weights: Weights, batch_rows: int) -> None:
+        super().__init__()
+        self.row = weights.elbo / batch_rows
+        self.x = self.row * weights.reconstruction
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if in_closed_form(msg["name"]):
+            msg["mask"] = False
+        elif not site_is_subsample(msg):
+            msg["scale"] = msg["scale"] * (self.x if msg["name"] == "x" else self.row)

@@ -1,0 +1,66 @@
+"""One fused optimiser for all parameters of all members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyro
+import torch
+from pyro.optim import PyroOptim
+from torch import Tensor
+
+
+class MembersAdamW(PyroOptim):
+    """AdamW over parameters with a leading dimension of members.
+
+    Pyro keeps an optimiser for each parameter; this keeps one, with two rates: ``lr`` for networks and
+    ``sites_lr`` for the few parameters of shared sites (``guide…sites.…``), which carry no weight decay.
+    Gradients are clipped to ``clip`` in norm *for each member*, so that members never mix.
+    """
+
+    def __init__(self, lr: float, sites_lr: float, weight_decay: float, clip: float) -> None:
+        super().__init__(torch.optim.AdamW, {})
+        self.rates = {"networks": lr, "sites": sites_lr}
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.share = 1.0  # of the rates, set by a schedule
+        self.optimizer: torch.optim.AdamW | None = None
+        self._waiting: dict[str, Any] | None = None
+
+    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        if self.optimizer is None:
+            self.optimizer = self._build(list(params))
+        self._clip_members()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.share * self.rates[group["name"]]
+        self.optimizer.step()
+
+    def _build(self, params: list[Tensor]) -> torch.optim.AdamW:
+        store = pyro.get_param_store()
+        named = sorted((store.param_name(param), param) for param in params)
+        sites = [param for name, param in named if ".sites." in name or "sites." in name]
+        networks = [param for name, param in named if not any(param is site for site in sites)]
+        groups = [
+            {"name": "networks", "params": networks, "weight_decay": self.weight_decay},
+            {"name": "sites", "params": sites, "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW([group for group in groups if group["params"]], foreach=True)
+        if self._waiting is not None:
+            optimizer.load_state_dict(self._waiting)
+        return optimizer
+
+    def _clip_members(self) -> None:
+        """Scale each member's gradient, over all its parameters, to a norm of at most ``clip``."""
+        assert self.optimizer is not None
+        grads = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)  # (members,)
+        factor = (self.clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+        for grad in grads:
+            grad.mul_(factor.view(-1, *[1] * (grad.dim() - 1)))
+
+    def get_state(self) -> dict[str, Any]:
+        return {} if self.optimizer is None else self.optimizer.state_dict()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._waiting = state or None

@@ -1,6 +1,6 @@
 """The generative Pyro programs."""
 
-from pyro_fairvae.models.fair_ssvae import FairSSVAE
-from pyro_fairvae.models.likelihoods import MixedColumns, NormalColumns
+from pyro_fairvae.models.fair_ssvae import PREVALENCES, FairSSVAE
+from pyro_fairvae.models.likelihoods import LIKELIHOODS, MixedColumns, NormalColumns
 
-__all__ = ["FairSSVAE", "MixedColumns", "NormalColumns"]
+__all__ = ["LIKELIHOODS", "PREVALENCES", "FairSSVAE", "MixedColumns", "NormalColumns"]

@@ -16,6 +16,7 @@ from pyro_fairvae.batch import Batch
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.models import FairSSVAE
+from pyro_fairvae.options import option
 from pyro_fairvae.risks import MonteCarloRisk, impute
 
 BRACKETS = ("consistent", "paper")
@@ -25,39 +26,51 @@ BRACKETS = ("consistent", "paper")
 class Weights:
     """Weights of the objective's parts; see :class:`FairELBO`."""
 
-    elbo: float = 0.02
-    supervision: float | None = None  # None: 1 − elbo, so that channel evidence counts once
-    reconstruction: float = 1.0
-    kl: float = 1.0
+    elbo_weight: float = option(0.02, "κ, weight of the ELBO")
+    supervision_weight: float | None = option(
+        None, "s, weight of the conditional likelihoods; 1 − κ unless given, so that evidence counts once"
+    )
+    reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
+    kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
 
     def __post_init__(self) -> None:
-        for name in ("elbo", "reconstruction", "kl"):
+        for name in ("elbo_weight", "reconstruction_weight", "kl_weight"):
             value = getattr(self, name)
-            require(0 < value < float("inf"), f"weight {name} must be positive and finite, got {value}.")
+            require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
         require(
             0 <= self.s < float("inf"),
-            f"weight supervision must not be negative, got {self.s}; "
-            "give it, or choose a weight of the ELBO of at most 1.",
+            f"supervision_weight must not be negative, got {self.s}; it is 1 − elbo_weight unless given.",
         )
 
     @property
+    def kappa(self) -> float:
+        return self.elbo_weight
+
+    @property
     def s(self) -> float:
-        return 1 - self.elbo if self.supervision is None else self.supervision
+        return 1 - self.elbo_weight if self.supervision_weight is None else self.supervision_weight
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Which share of a weight is in force at each share of training done."""
 
-    risk_from: float = 0.2
-    risk_full: float = 0.4
-    kl_full: float = 0.1
+    risk_from: float = option(0.2, "share of training after which λ starts to rise from 0")
+    risk_full: float = option(0.4, "share of training from which λ is in full force")
+    kl_full: float = option(0.1, "share of training from which the KL of z is in full force")
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.risk_from <= self.risk_full <= 1 and 0 <= self.kl_full <= 1,
+            "risk_from, risk_full and kl_full are shares of training within [0, 1], the first at most the "
+            f"second; got {self.risk_from}, {self.risk_full} and {self.kl_full}.",
+        )
 
     def risk(self, progress: float) -> float:
         return _ramp(progress, self.risk_from, self.risk_full)
 
     def kl(self, progress: float) -> float:
-        return max(_ramp(progress, 0.0, self.kl_full), 1e-3)
+        return _ramp(progress, 0.0, self.kl_full)
 
 
 def _ramp(at: float, start: float, full: float) -> float:
@@ -114,11 +127,11 @@ class FairELBO(TraceEnum_ELBO):
     def loss_and_grads(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
         loss = self.differentiable_loss(model, guide, batch)
         loss.backward()
-        return float(loss)
+        return loss.item()
 
     def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
         with torch.no_grad():
-            return float(self.differentiable_loss(model, guide, batch))
+            return self.differentiable_loss(model, guide, batch).item()
 
     def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:  # type: ignore[override]
         """The objective, summed over members; :attr:`parts` is set beside it."""
@@ -134,7 +147,7 @@ class FairELBO(TraceEnum_ELBO):
         """KLs that :class:`SiteScales` took out of the enumerated ELBO, with their weights."""
         model_trace, guide_trace = self._traces
         weights = self.weights
-        kl_weight = weights.elbo * weights.kl * self.schedule.kl(self.progress)
+        kl_weight = weights.kappa * weights.kl_weight * self.schedule.kl(self.progress)
         parts = {"kl_z": self.weights_of_risk.new_zeros(())}
         parts |= {"kl_channels": parts["kl_z"], "kl_pi": parts["kl_z"]}
         for name, site in guide_trace.nodes.items():
@@ -144,9 +157,9 @@ class FairELBO(TraceEnum_ELBO):
             if name == "z":
                 parts["kl_z"] = kl * (kl_weight / batch_rows)
             elif name.startswith("channel_"):
-                parts["kl_channels"] = parts["kl_channels"] + kl * ((weights.elbo + weights.s) / self.rows)
+                parts["kl_channels"] = parts["kl_channels"] + kl * ((weights.kappa + weights.s) / self.rows)
             else:
-                parts["kl_pi"] = parts["kl_pi"] + kl * (weights.elbo / self.rows)
+                parts["kl_pi"] = parts["kl_pi"] + kl * (weights.kappa / self.rows)
         return parts
 
     def _beside_elbo(self, encoding: Encoding, batch: Batch, model: FairSSVAE) -> dict[str, Tensor]:
@@ -175,10 +188,10 @@ class FairELBO(TraceEnum_ELBO):
             return (both * log_prob).sum((0, 1, -1))
 
         parts = {}
-        scale = self.weights.elbo / batch_rows
+        scale = self.weights.kappa / batch_rows
         for site in ("x", "a_obs", "y_obs"):
             term = expected(model_trace.nodes[site]["unscaled_log_prob"])
-            parts[site] = -term * scale * (self.weights.reconstruction if site == "x" else 1.0)
+            parts[site] = -term * scale * (self.weights.reconstruction_weight if site == "x" else 1.0)
         for site in ("y", "a"):
             log_ratio = (
                 guide_trace.nodes[site]["unscaled_log_prob"]
@@ -199,8 +212,8 @@ class SiteScales(Messenger):
 
     def __init__(self, weights: Weights, batch_rows: int) -> None:
         super().__init__()
-        self.row = weights.elbo / batch_rows
-        self.x = self.row * weights.reconstruction
+        self.row = weights.kappa / batch_rows
+        self.x = self.row * weights.reconstruction_weight
 
     def _pyro_sample(self, msg: Any) -> None:
         if in_closed_form(msg["name"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
-from pyro_fairvae.models import FairSSVAE
+from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
-from pyro_fairvae.objective import FairELBO, Schedule, Weights
+from pyro_fairvae.objective import BRACKETS, FairELBO, Schedule, Weights
+from pyro_fairvae.options import nested, option
 from pyro_fairvae.optimizer import MembersAdamW
-from pyro_fairvae.priors import channel
+from pyro_fairvae.priors import PRIORS, channel
 from pyro_fairvae.risks import GAPS, MonteCarloRisk
 
 EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
@@ -32,32 +33,41 @@ EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
 class Settings:
     """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
 
-    risk: str = "deo"
-    samples: int = 100
-    temperature: float = 0.2
-    memory: float = 0.2
-    objective: str = "consistent"
-    weights: Weights = field(default_factory=Weights)
-    schedule: Schedule = field(default_factory=Schedule)
-    prior_a: str = "truthful"
-    prior_y: str = "truthful"
-    prevalence: str = "joint"
-    likelihood: str = "mixed"
-    sites: str = "dirichlet"
-    hidden: int = 128
-    layers: int = 3
-    latent: int = 16
-    decoder_hidden: int = 64
-    epochs: int = 30
-    batch: int = 1024
-    lr: float = 1e-3
-    sites_lr: float = 0.02
-    weight_decay: float = 1e-4
-    clip: float = 5.0
+    risk: str = option("deo", "fairness risk: deo, deopp or ddp")
+    samples: int = option(100, "N, Monte Carlo samples of groups and labels for the risk")
+    temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
+    memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
+    objective: str = option("consistent", "conditional likelihoods over all rows, or 'paper': stated rows only")
+    weights: Weights = nested(Weights)
+    schedule: Schedule = nested(Schedule)
+    prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
+    prior_y: str = option("truthful", "prior on P(ỹ|y): truthful, flat or paper")
+    prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
+    likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
+    sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
+    hidden: int = option(128, "width of the encoder's layers")
+    layers: int = option(3, "number of the encoder's layers")
+    latent: int = option(16, "dimension of z")
+    decoder_hidden: int = option(64, "width of the decoder's hidden layer")
+    epochs: int = option(30, "passes over the training rows")
+    batch: int = option(1024, "rows in a step")
+    lr: float = option(1e-3, "learning rate of the networks, falling to 0 along a cosine")
+    sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
+    weight_decay: float = option(1e-4, "weight decay of the networks")
+    clip: float = option(5.0, "largest norm of a member's gradient")
 
     def __post_init__(self) -> None:
         choose("risk", self.risk, GAPS)
-        choose("guide of shared sites", self.sites, GLOBAL_GUIDES)
+        self.monte_carlo_risk()
+        for what, given, table in (
+            ("objective", self.objective, BRACKETS),
+            ("prior", self.prior_a, PRIORS),
+            ("prior", self.prior_y, PRIORS),
+            ("prevalence", self.prevalence, PREVALENCES),
+            ("likelihood", self.likelihood, LIKELIHOODS),
+            ("guide of shared sites", self.sites, GLOBAL_GUIDES),
+        ):
+            choose(what, given, table)
         for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         for name in ("lr", "sites_lr", "clip"):

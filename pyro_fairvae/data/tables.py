@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from pyro_fairvae.batch import Columns
+from pyro_fairvae.errors import require
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -47,6 +48,18 @@ class Table:
     @property
     def rows(self) -> int:
         return len(self.y)
+
+    def take(self, rows: int, seed: int) -> Table:
+        """``rows`` of them, drawn at random without replacement."""
+        require(rows <= self.rows, f"{rows} rows were asked for, but the table has {self.rows}.")
+        chosen = np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
+        return replace(
+            self,
+            numbers=self.numbers.iloc[chosen],
+            categories=self.categories.iloc[chosen],
+            y=self.y[chosen],
+            a=self.a[chosen],
+        )
 
     def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
         """The rows of each part, numbers standardised by mean and deviation of part ``standard``.

@@ -1,0 +1,1 @@
+"""Experiments: a single run, and what is built of many."""

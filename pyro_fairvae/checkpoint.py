@@ -1,0 +1,68 @@
+"""Files that are written whole or not at all, and checkpoints among them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyro_fairvae.errors import InputError
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as reason:
+        raise InputError(f"cannot write {path}: {reason.strerror}.") from reason
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as reason:
+        raise InputError(
+            f"cannot write {path}: {reason.strerror}. Free some space, or choose another folder with --out."
+        ) from reason
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
+    """Write a checkpoint of ``state``, marked with the config that it belongs to."""
+    buffer = io.BytesIO()
+    torch.save({"config": config, "state": state}, buffer)
+    write_whole(path, buffer.getvalue())
+
+
+def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Read the state of a checkpoint, which must be of the same config. Runs no code from the file."""
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        saved, state = content["config"], content["state"]
+    except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as reason:
+        raise InputError(f"{path} is not a checkpoint, or is broken; delete it to start anew.") from reason
+    differing = [
+        f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
+        for key in sorted(saved.keys() | config.keys())
+        if saved.get(key) != config.get(key)
+    ]
+    if differing:
+        raise InputError(
+            f"{path} is a checkpoint of another config: {'; '.join(differing)}. "
+            "Resume with the same options, or choose another folder with --out."
+        )
+    return state

@@ -1,0 +1,48 @@
+"""Tables of a run in plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def results_table(results: dict[str, Any]) -> str:
+    """λ, and error and unfairness on test, a line for each member; the chosen one is starred."""
+    metrics = ("error", "deo", "deopp", "ddp")
+    lines = [["λ", *(f"{name} %" for name in metrics), "validation error %", "validation deo %", ""]]
+    for k, member in enumerate(results["members"]):
+        tested = [f"{100 * member['test'][name]:.2f}" for name in metrics]
+        validated = [f"{100 * member['val'][name]:.2f}" for name in ("error", "deo")]
+        star = "*" if k == results["selected"] else ""
+        lines.append([f"{member['weight']:g}", *tested, *validated, star])
+    return (
+        align(lines)
+        + "\n* least expected validation DEO within one point of validation error of the smallest λ"
+        + "\n  (validation: expected under the learned imputations, nothing hidden is read)"
+    )
+
+
+def withholding_table(
+    posterior: dict[str, Any], names: Sequence[str], truth: Sequence[float] | None = None
+) -> str:
+    """How often each group withholds: posterior mean, 90 % interval, and the truth where known."""
+    greek = {0: "β", 1: "α"} if len(names) == 2 else {}
+    lines = [["P(∅ | group)", "", "mean", "5 %", "95 %", *(["truth"] if truth else [])]]
+    for value in reversed(range(len(names))):
+        found = posterior["a"][str(value)]["unavailable"]
+        numbers = [f"{found[key]:.3f}" for key in ("mean", "q05", "q95")]
+        known = [f"{truth[value]:.3f}"] if truth else []
+        lines.append([names[value], greek.get(value, ""), *numbers, *known])
+    return align(lines) + f"\n({posterior['describes']})"
+
+
+def align(lines: list[list[str]]) -> str:
+    """Columns of equal width, right-aligned but for the first."""
+    widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if j == 0 else cell.rjust(width)
+            for j, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

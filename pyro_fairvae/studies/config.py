@@ -1,0 +1,111 @@
+"""The full description of a run, from which it can be repeated."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pyro_fairvae import __version__
+from pyro_fairvae.data import DATASETS, LEVELS, Missingness
+from pyro_fairvae.errors import InputError, choose, require
+from pyro_fairvae.options import nested, option
+from pyro_fairvae.training import Settings, check_weights
+
+PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "torch")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which rows, which group, and what is hidden of them."""
+
+    dataset: str = option("adult", "data set: adult or synthetic")
+    group: str | None = option(None, "group to be fair to: gender or race for adult")
+    rows: int | None = option(None, "use only this many rows, drawn at random")
+    level: str = option("sparse", "how much is withheld: sparse, medium or dense, as in the paper")
+    alpha: float | None = option(None, "P(∅|a=1), instead of the level's")
+    beta: float | None = option(None, "P(∅|a=0), instead of the level's")
+    misstated: float = option(0.0, "rate at which people name another group than theirs")
+    label_missing: float = option(0.25, "share of labels that are hidden")
+
+    def __post_init__(self) -> None:
+        dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
+        if self.group is not None:
+            choose(f"group of {self.dataset}", self.group, dataset.groups)
+        choose("level", self.level, LEVELS)
+        require(self.rows is None or self.rows >= 20, f"rows must be at least 20, got {self.rows}.")
+        for name in ("alpha", "beta"):
+            rate = getattr(self, name)
+            require(rate is None or 0 <= rate <= 1, f"{name} must be within [0, 1], got {rate}.")
+        self.missingness()
+
+    def missingness(self) -> Missingness:
+        beta, alpha = LEVELS[self.level]
+        return Missingness(
+            (beta if self.beta is None else self.beta, alpha if self.alpha is None else self.alpha),
+            (self.misstated, self.misstated),
+            (self.label_missing, self.label_missing),
+        )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """All that decides the numbers of a run."""
+
+    data: DataConfig = nested(DataConfig)
+    lambdas: tuple[float, ...] = option(
+        (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6), "λ, weights of the risk, with commas between; a member each"
+    )
+    seed: int = option(0, "seed of split, missingness, initial weights and noise")
+    settings: Settings = nested(Settings)
+
+    def __post_init__(self) -> None:
+        check_weights(self.lambdas)
+        require(self.seed >= 0, f"seed must not be negative, got {self.seed}.")
+
+    def flat(self) -> dict[str, Any]:
+        """All options by name, in types that JSON has."""
+        return _flatten(dataclasses.asdict(self))
+
+
+def _flatten(values: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value)
+        else:
+            flat[name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on besides its config."""
+    found = {"python": platform.python_version(), "machine": platform.machine(), "pyro_fairvae": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """Options of a YAML or JSON file, or of a run's ``config.json``."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"cannot read the config file {path}: {reason}.") from reason
+    try:
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (json.JSONDecodeError, yaml.YAMLError) as reason:
+        raise InputError(f"the config file {path} is not valid: {reason}.") from reason
+    if not isinstance(content, dict):
+        raise InputError(f"the config file {path} must hold options by name, got {type(content).__name__}.")
+    content.pop("versions", None)
+    return content

@@ -1,0 +1,154 @@
+"""One run: data in, a folder with everything about the result out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyro_fairvae import checkpoint
+from pyro_fairvae.data import Complete, Splits, load, split
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.metrics import evaluate, evaluate_expected
+from pyro_fairvae.posterior import summarise
+from pyro_fairvae.risks import impute
+from pyro_fairvae.studies.config import TrainConfig, versions
+from pyro_fairvae.training import Fit, Progress, fit
+
+CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
+RESULTS, POSTERIOR = "results.json", "posterior.json"
+FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run came to, as its folder holds it."""
+
+    fit: Fit
+    results: dict[str, Any]
+    posterior: dict[str, Any]
+    group_names: tuple[str, ...]
+
+
+def train_run(
+    config: TrainConfig,
+    out: Path,
+    device: torch.device,
+    data_dir: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> RunResult:
+    """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json``.
+
+    A checkpoint is written after each epoch; with ``resume`` a killed run goes on from it to the same
+    numbers, and a finished one is evaluated again.
+    """
+    state = _resume_state(config, out, device) if resume else None
+    if state is None:
+        _check_free(out, overwrite)
+    table = load(config.data.dataset, config.data.group, data_dir)
+    if config.data.rows is not None:
+        table = table.take(config.data.rows, config.seed)
+    parts = split(table, config.data.missingness(), config.seed)
+    _open_folder(out, config, overwrite)
+
+    def after_epoch(done: Progress) -> None:
+        checkpoint.save(out / CHECKPOINT, config.flat(), done.state())
+        if progress is not None:
+            progress(done)
+
+    fitted = fit(
+        parts.train,
+        parts.validation,
+        config.lambdas,
+        config.settings,
+        config.seed,
+        device,
+        after_epoch=after_epoch,
+        state=state,
+    )
+    results, posterior = evaluate_members(fitted, parts), summarise(fitted)
+    checkpoint.write_whole(out / HISTORY, _csv(fitted.history))
+    checkpoint.write_json(out / RESULTS, results)
+    checkpoint.write_json(out / POSTERIOR, posterior)
+    return RunResult(fitted, results, posterior, table.groups)
+
+
+def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
+    """Metrics of every member on validation (expected, nothing hidden is read) and on test.
+
+    ``selected`` is the member with the least expected validation DEO among those whose validation error
+    is within one point of that of the smallest λ.
+    """
+    expected = _validation_metrics(fitted, parts)
+    tested = metrics_on_test(fitted, parts.test)
+    members = [
+        {"weight": weight, "val": val, "test": test}
+        for weight, val, test in zip(fitted.weights_of_risk, expected, tested, strict=True)
+    ]
+    return {"members": members, "selected": select(fitted.weights_of_risk, expected)}
+
+
+def select(weights: tuple[float, ...], validation: list[dict[str, float]], within: float = 0.01) -> int:
+    """Index of the fairest member that costs at most ``within`` of error, judged on validation."""
+    limit = validation[int(np.argmin(weights))]["error"] + within
+    allowed = [k for k, metrics in enumerate(validation) if metrics["error"] <= limit]
+    return min(allowed, key=lambda k: validation[k]["deo"])
+
+
+def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
+    decided = fitted.predict_proba(torch.from_numpy(test.x)).argmax(-1).numpy()
+    return [evaluate(test.y, row, test.a, len(test.classes)) for row in decided]
+
+
+def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
+    """Expected metrics under P_g(y|x,ỹ) of the last epoch and q(a|x,ã) of the chosen one."""
+    like = next(fitted.program.guide.parameters())
+    table = parts.validation.to(like.device, like.dtype)
+    labels = [e.log_joint_label for _, e in fitted.program.encode(table)]
+    with fitted.at_chosen_epoch() as program:
+        groups = [e.log_joint_a for _, e in program.encode(table)]
+    imputed = impute(torch.cat(labels, dim=1), torch.cat(groups, dim=1)).double().cpu().numpy()
+    decided = fitted.predict_proba(table.x).argmax(-1).numpy()
+    y_obs = table.y_obs.cpu().numpy()
+    return [evaluate_expected(y_obs, decided[k], imputed[k], table.classes) for k in range(len(decided))]
+
+
+def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[str, Any] | None:
+    path = out / CHECKPOINT
+    return checkpoint.load(path, config.flat(), device) if path.exists() else None
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    if (out / CHECKPOINT).exists() and not overwrite:
+        raise InputError(
+            f"{out} already holds a run. Go on with it by --resume, replace it by --overwrite, "
+            "or choose another folder with --out."
+        )
+
+
+def _open_folder(out: Path, config: TrainConfig, overwrite: bool) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise InputError(f"cannot make the folder {out}: {reason.strerror}. Choose another with --out.") from reason
+    checkpoint.write_json(out / CONFIG, config.flat() | {"versions": versions()})
+    if overwrite:
+        for name in FILES:
+            if name != CONFIG:
+                (out / name).unlink(missing_ok=True)
+
+
+def _csv(rows: list[dict[str, float]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

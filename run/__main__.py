@@ -1,0 +1,31 @@
+"""``fairvae COMMAND``: all commands under one name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pyro_fairvae import __version__
+from pyro_fairvae.run import train
+from pyro_fairvae.run.command import run_command
+
+COMMANDS = {"train": train}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fairvae", description="Fair classification when some people do not state their group."
+    )
+    parser.add_argument("--version", action="version", version=f"pyro_fairvae {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        summary, _, details = (module.__doc__ or "").partition("\n")
+        command = commands.add_parser(name, help=summary, description=f"{summary}\n{details}",
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        module.add_arguments(command)
+        command.set_defaults(action=module.run)
+    return run_command(parser, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -56,7 +56,9 @@ class Encoded(NamedTuple):
     z_scale: Tensor
     class_logits: Tensor  # g(y|x), the classifier
     group_logits: Tensor  # h(a|x)
-    label_logits: Tensor  # P_g(y|x), imputes labels for the risk; no gradient into the trunk
+    # Imputers for the risk; neither has a gradient into the trunk.
+    label_logits: Tensor  # P_g(y|x)
+    group_logits_by_label: Tensor  # r(a|x,y), (…, classes, groups)
 
 
 def mlp_trunk(width: int, hidden: int, layers: int) -> nn.Sequential:
@@ -69,7 +71,7 @@ def mlp_trunk(width: int, hidden: int, layers: int) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """A trunk and its heads: q(z|x), g(y|x), h(a|x) and the label imputer P_g(y|x)."""
+    """A trunk and its heads: q(z|x), g(y|x), h(a|x), and the imputers P_g(y|x) and r(a|x,y)."""
 
     def __init__(self, trunk: nn.Module, features: int, latent: int, classes: int, groups: int) -> None:
         super().__init__()
@@ -79,15 +81,19 @@ class Encoder(nn.Module):
         self.classifier = nn.Linear(features, classes)
         self.group = nn.Linear(features, groups)
         self.labeller = nn.Linear(features, classes)
+        self.grouper = nn.Linear(features, classes * groups)
+        self.by_label = (classes, groups)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         features = self.trunk(x)
+        fixed = features.detach()
         return (
             self.z_loc(features),
             nn.functional.softplus(self.z_scale(features)) + 1e-3,
             self.classifier(features),
             self.group(features),
-            self.labeller(features.detach()),
+            self.labeller(fixed),
+            self.grouper(fixed).unflatten(-1, self.by_label),
         )
 
 

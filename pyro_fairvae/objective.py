@@ -17,7 +17,7 @@ from pyro_fairvae.errors import choose, require
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.options import option
-from pyro_fairvae.risks import MonteCarloRisk, impute
+from pyro_fairvae.risks import IMPUTERS, MonteCarloRisk, impute
 
 BRACKETS = ("consistent", "paper")
 
@@ -95,7 +95,8 @@ class FairELBO(TraceEnum_ELBO):
     the channels' KL carries κ + s, too: a prior worth m people weighs as m people at any weights.
 
     KLs of z, π and the channels are taken in closed form; y and a are enumerated by TraceEnum_ELBO.
-    The label imputer P_g has a likelihood of its own, which reaches its head only.
+    The imputers P_g and r have a likelihood of their own, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), which
+    reaches their heads only.
 
     ``weights_of_risk`` is λ, a number for each member. After each step :attr:`parts` holds every part,
     a (members,) tensor each, with the sign and weight that it has in the sum.
@@ -108,6 +109,7 @@ class FairELBO(TraceEnum_ELBO):
         risk: MonteCarloRisk,
         weights: Weights | None = None,
         bracket: str = "consistent",
+        imputer: str = "outcome",
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=2)
@@ -116,6 +118,7 @@ class FairELBO(TraceEnum_ELBO):
         self.risk = risk
         self.weights = weights or Weights()
         self.bracket = choose("objective", bracket, BRACKETS)
+        self.imputer = choose("imputer", imputer, IMPUTERS)
         self.schedule = schedule or Schedule()
         self.progress = 1.0
         self.parts: dict[str, Tensor] = {}
@@ -130,8 +133,7 @@ class FairELBO(TraceEnum_ELBO):
         return loss.item()
 
     def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
-        with torch.no_grad():
-            return self.differentiable_loss(model, guide, batch).item()
+        return self.differentiable_loss(model, guide, batch).item()
 
     def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:  # type: ignore[override]
         """The objective, summed over members; :attr:`parts` is set beside it."""
@@ -169,11 +171,12 @@ class FairELBO(TraceEnum_ELBO):
             evidence_a = evidence_a * (batch.a_obs != model.channel_a.unavailable)
             evidence_y = evidence_y * (batch.y_obs != model.channel_y.unavailable)
         share = self.schedule.risk(self.progress)
-        risk = self.risk(encoding.heads.class_logits, impute(encoding.log_joint_label, encoding.log_joint_a))
+        risk = self.risk(encoding.heads.class_logits, impute(log_imputed(encoding, self.imputer)))
+        learned = log_imputed(encoding, "outcome").flatten(-2).logsumexp(-1)
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
-            "imputer": -encoding.log_joint_label.logsumexp(-1).mean(-1),
+            "imputer": -learned.mean(-1),
             "risk": share * self.weights_of_risk * risk,
         }
 
@@ -200,6 +203,13 @@ class FairELBO(TraceEnum_ELBO):
             parts[f"kl_{site}"] = expected(log_ratio) * scale
         parts |= {name: part.detach() for name, part in beside.items()}
         self.parts = {name: part.expand_as(self.weights_of_risk) for name, part in parts.items()}
+
+
+def log_imputed(encoding: Encoding, imputer: str) -> Tensor:
+    """log P(y, a, ỹ, ã | x) by an imputer, (members, rows, classes, groups)."""
+    return IMPUTERS[imputer](
+        encoding.log_joint_label, encoding.log_joint_a, encoding.log_joint_group_by_label
+    )
 
 
 def in_closed_form(site: str) -> bool:

@@ -24,7 +24,7 @@ from pyro_fairvae.objective import BRACKETS, FairELBO, Schedule, Weights
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.priors import PRIORS, channel
-from pyro_fairvae.risks import GAPS, MonteCarloRisk
+from pyro_fairvae.risks import GAPS, IMPUTERS, MonteCarloRisk
 
 EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
 
@@ -37,6 +37,7 @@ class Settings:
     samples: int = option(100, "N, Monte Carlo samples of groups and labels for the risk")
     temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
     memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
+    imputer: str = option("outcome", "unstated groups from x and y (outcome), or x alone (features, paper)")
     objective: str = option("consistent", "conditional likelihoods over all rows, or 'paper': stated rows only")
     weights: Weights = nested(Weights)
     schedule: Schedule = nested(Schedule)
@@ -60,6 +61,7 @@ class Settings:
         choose("risk", self.risk, GAPS)
         self.monte_carlo_risk()
         for what, given, table in (
+            ("imputer", self.imputer, IMPUTERS),
             ("objective", self.objective, BRACKETS),
             ("prior", self.prior_a, PRIORS),
             ("prior", self.prior_y, PRIORS),
@@ -276,6 +278,7 @@ class _Run:
             settings.monte_carlo_risk(),
             settings.weights,
             settings.objective,
+            settings.imputer,
             settings.schedule,
         )
         self.optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)

@@ -6,6 +6,6 @@ and labels (:mod:`.imputers`) and an *estimator* of the expectation (:mod:`.esti
 
 from pyro_fairvae.risks.estimator import MonteCarloRisk, soften
 from pyro_fairvae.risks.gaps import GAPS, CellSums, Gap
-from pyro_fairvae.risks.imputers import impute
+from pyro_fairvae.risks.imputers import IMPUTERS, impute
 
-__all__ = ["GAPS", "CellSums", "Gap", "MonteCarloRisk", "impute", "soften"]
+__all__ = ["GAPS", "IMPUTERS", "CellSums", "Gap", "MonteCarloRisk", "impute", "soften"]

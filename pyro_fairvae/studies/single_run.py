@@ -16,6 +16,7 @@ from pyro_fairvae import checkpoint
 from pyro_fairvae.data import Complete, Splits, load, split
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.metrics import evaluate, evaluate_expected
+from pyro_fairvae.objective import log_imputed
 from pyro_fairvae.posterior import summarise
 from pyro_fairvae.risks import impute
 from pyro_fairvae.studies.config import TrainConfig, versions
@@ -109,13 +110,13 @@ def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
 
 
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
-    """Expected metrics under P_g(y|x,ỹ) of the last epoch and q(a|x,ã) of the chosen one."""
+    """Expected metrics of the last epoch's decisions under the imputations of the chosen epoch."""
     like = next(fitted.program.guide.parameters())
     table = parts.validation.to(like.device, like.dtype)
-    labels = [e.log_joint_label for _, e in fitted.program.encode(table)]
+    imputer = fitted.settings.imputer
     with fitted.at_chosen_epoch() as program:
-        groups = [e.log_joint_a for _, e in program.encode(table)]
-    imputed = impute(torch.cat(labels, dim=1), torch.cat(groups, dim=1)).double().cpu().numpy()
+        pieces = [impute(log_imputed(encoding, imputer)) for _, encoding in program.encode(table)]
+    imputed = torch.cat(pieces, dim=1).double().cpu().numpy()
     decided = fitted.predict_proba(table.x).argmax(-1).numpy()
     y_obs = table.y_obs.cpu().numpy()
     return [evaluate_expected(y_obs, decided[k], imputed[k], table.classes) for k in range(len(decided))]

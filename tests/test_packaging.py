@@ -1,0 +1,99 @@
+"""The layout, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"pyro_fairvae": "pyro_fairvae", "models": "pyro_fairvae.models", "guides": "pyro_fairvae.guides",
+           "run": "pyro_fairvae.run"}  # fmt: skip
+
+# Each may import its own layer and those before it.
+LAYERS = [
+    {"errors", "options", "batch", "channels", "networks", "metrics", "data"},
+    {"risks"},
+    {"models"},
+    {"guides"},
+    {"objective"},
+    {"priors", "optimizer", "checkpoint", "training"},
+    {"posterior", "decisions", "audit"},
+    {"estimator", "baselines"},
+    {"studies"},
+    {"report"},
+    {"run"},
+]
+ONLY_IN = {
+    "pyro": {"models", "guides", "objective", "optimizer", "training", "posterior", "run"},
+    "matplotlib": {"report"},
+    "argparse": {"run"},
+    "fairlearn": {"metrics", "baselines"},
+}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join([package, *(part for part in parts if part != "__init__")])] = path
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def topic(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "pyro_fairvae" and len(parts) > 1 and parts[1] != "__version__" else None
+
+
+def layer(name: str) -> int:
+    return next(level for level, names in enumerate(LAYERS) if name in names)
+
+
+def test_every_topic_has_a_layer() -> None:
+    known = set().union(*LAYERS)
+    assert {topic(module) for module in modules()} - {None} <= known
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_imports_only_what_stands_before(module: str) -> None:
+    own = topic(module)
+    if own is None:
+        return
+    for imported in imports(modules()[module]):
+        other = topic(imported)
+        assert other is None or layer(other) <= layer(own), f"{module} imports {imported}"
+        package = imported.split(".")[0]
+        assert own in ONLY_IN.get(package, {own}), f"{module} imports {package}"
+
+
+def test_metrics_share_no_code_with_risks() -> None:
+    found = modules()
+    risky = [name for name in found if topic(name) == "risks"]
+    assert not any(topic(i) == "metrics" for name in risky for i in imports(found[name]))
+    assert not any(topic(i) == "risks" for i in imports(found["pyro_fairvae.metrics"]))
+
+
+def test_setup_cfg_lists_every_package() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    listed = set(config["options"]["packages"].split())
+    there = {
+        ".".join([package, *path.parent.relative_to(ROOT / folder).parts])
+        for folder, package in FOLDERS.items()
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    assert listed == there

@@ -1,0 +1,129 @@
+"""The SVI loop: members, seeds, going on after a kill, and what it must never see."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.data import Missingness, Splits, split, synthetic
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.training import Fit, Progress, Settings, fit
+from tests.conftest import SMALL
+from tests.noise import noise_of
+
+LAMBDAS = (0.0, 0.5, 2.0)
+
+
+def train(tables: Splits, lambdas: tuple[float, ...], members: list[int], seeds: list[int]) -> Fit:
+    settings = Settings(epochs=3, **(SMALL | {"batch": 30}))  # 7 steps an epoch, 21 in all
+    with noise_of(members):
+        return fit(tables.train, tables.validation, lambdas, settings, seeds, dtype=torch.float64)
+
+
+def assert_equal_member(together: Fit, k: int, alone: Fit) -> None:
+    for states in ((together.program.state(), alone.program.state()), (together.chosen, alone.chosen)):
+        for name, value in states[0].items():
+            torch.testing.assert_close(value[k], states[1][name][0], rtol=0, atol=1e-8, msg=name)
+    assert together.chosen_epoch[k] == alone.chosen_epoch[0]
+
+
+def test_members_equal_single_runs(splits: Splits) -> None:
+    together = train(splits, LAMBDAS, [0, 1, 2], [4, 4, 4])
+    for k, weight in enumerate(LAMBDAS):
+        assert_equal_member(together, k, train(splits, (weight,), [k], [4]))
+
+
+def test_members_with_their_own_split_and_mask_equal_single_runs() -> None:
+    table = synthetic(rows=300, seed=1)
+    own = [split(table, Missingness((0.2 + 0.2 * k, 0.3)), seed=k) for k in range(3)]
+    stacked = Splits(
+        Observed.stack([each.train for each in own]),
+        Observed.stack([each.validation for each in own]),
+        own[0].test,
+    )
+    together = train(stacked, LAMBDAS, [0, 1, 2], [5, 6, 7])
+    for k, weight in enumerate(LAMBDAS):
+        assert_equal_member(together, k, train(own[k], (weight,), [k], [5 + k]))
+
+
+def test_a_seed_fixes_a_fit_and_another_changes_it(splits: Splits, small: Settings, device: str) -> None:
+    def run(seed: int) -> dict[str, torch.Tensor]:
+        return fit(splits.train, splits.validation, (0.0, 1.0), small, seed, device).program.state()
+
+    first, again, other = run(0), run(0), run(1)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["guide.sites.channel_a_0"], other["guide.sites.channel_a_0"])
+
+
+def test_a_fit_leaves_the_callers_random_state_alone(splits: Splits, small: Settings) -> None:
+    before = torch.random.get_rng_state()
+    fit(splits.train, splits.validation, (0.0,), small)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_every_parameter_moves(splits: Splits, small: Settings) -> None:
+    start: dict[str, torch.Tensor] = {}
+
+    def keep(done: Progress) -> None:
+        if done.epoch == 1:
+            start.update({name: value.clone() for name, value in done.state()["parameters"].items()})
+
+    ended = fit(splits.train, splits.validation, (0.5,), small, after_epoch=keep).program.state()
+    assert [name for name, value in ended.items() if torch.equal(value, start[name])] == []
+
+
+def test_going_on_equals_an_unbroken_run(splits: Splits) -> None:
+    settings = Settings(epochs=4, **SMALL)  # type: ignore[arg-type]
+    saved: dict[str, Any] = {}
+
+    def keep(done: Progress) -> None:
+        if done.epoch == 2:
+            saved.update(_deep_copy(done.state()))
+
+    unbroken = fit(splits.train, splits.validation, (0.0, 1.0), settings, after_epoch=keep)
+    resumed = fit(splits.train, splits.validation, (0.0, 1.0), settings, state=saved)
+    assert all(
+        torch.equal(value, resumed.program.state()[name]) for name, value in unbroken.program.state().items()
+    )
+    assert all(torch.equal(value, resumed.chosen[name]) for name, value in unbroken.chosen.items())
+    assert unbroken.history == resumed.history
+
+
+def _deep_copy(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _deep_copy(each) for key, each in value.items()}
+    return [_deep_copy(each) for each in value] if isinstance(value, list) else value
+
+
+def test_truth_cannot_reach_training(splits: Splits, small: Settings) -> None:
+    assert {field.name for field in dataclasses.fields(Observed)}.isdisjoint({"y", "a"})
+    with pytest.raises(TypeError, match="hold no truth"):
+        fit(splits.test, splits.validation, (0.0,), small)  # type: ignore[arg-type]
+
+
+def test_gradients_are_clipped_for_each_member_alone(splits: Splits) -> None:
+    """A member whose gradient is huge must not shrink another's step."""
+    settings = Settings(epochs=1, clip=0.5, schedule=_no_ramp(), **SMALL)  # type: ignore[arg-type]
+    with noise_of([0, 1]):
+        both = fit(splits.train, splits.validation, (0.0, 1e4), settings, dtype=torch.float64)
+    with noise_of([0]):
+        alone = fit(splits.train, splits.validation, (0.0,), settings, dtype=torch.float64)
+    assert_equal_member(both, 0, alone)
+
+
+def _no_ramp() -> Any:
+    from pyro_fairvae.objective import Schedule
+
+    return Schedule(risk_from=0.0, risk_full=0.0)
+
+
+@pytest.mark.parametrize("weights", [(-1.0,), (float("nan"),), (float("inf"),), ()])
+def test_bad_weights_are_refused(splits: Splits, weights: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="weight of the risk"):
+        fit(splits.train, splits.validation, weights)

@@ -1,0 +1,127 @@
+"""The pieces of model and guide against other ways to compute them."""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+
+from pyro_fairvae.batch import Columns
+from pyro_fairvae.channels import Channel
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.models import MixedColumns, NormalColumns
+from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
+from pyro_fairvae.priors import channel
+from pyro_fairvae.training import Program, Settings
+from tests.conftest import SMALL, three_groups
+
+
+def test_mixed_columns_equal_pyros_own_distributions() -> None:
+    columns = Columns(2, (3, 2))
+    parameters, log_scale = torch.randn(4, 5, 7), torch.randn(2)
+    numbers = torch.randn(5, 2)
+    first, second = torch.randint(3, (5,)), torch.randint(2, (5,))
+    x = torch.cat([numbers, torch.eye(3)[first], torch.eye(2)[second]], dim=-1)
+    expected = (
+        dist.Normal(parameters[..., :2], log_scale.exp()).log_prob(numbers).sum(-1)
+        + dist.Categorical(logits=parameters[..., 2:5]).log_prob(first)
+        + dist.Categorical(logits=parameters[..., 5:]).log_prob(second)
+    )
+    torch.testing.assert_close(MixedColumns(parameters, log_scale, columns).log_prob(x), expected)
+    all_normal = NormalColumns(parameters, torch.zeros(7), columns).log_prob(x)
+    torch.testing.assert_close(all_normal, dist.Normal(parameters, 1.0).log_prob(x).sum(-1))
+
+
+def test_mixed_columns_draw_rows_of_their_kind() -> None:
+    columns = Columns(1, (3,))
+    parameters = torch.tensor([5.0, 0.0, 1.0, 2.0]).expand(4000, 4)
+    drawn = MixedColumns(parameters, torch.zeros(1), columns).sample()
+    assert torch.equal(drawn[:, 1:].sum(-1), torch.ones(4000))
+    assert drawn[:, 0].mean().item() == pytest.approx(5, abs=0.1)
+    torch.testing.assert_close(drawn[:, 1:].mean(0), torch.tensor([0.0, 1.0, 2.0]).softmax(-1), atol=0.03, rtol=0)
+
+
+def test_members_apply_each_copy_to_its_slice() -> None:
+    def build() -> Encoder:
+        return Encoder(mlp_trunk(4, 6, 3), 6, 2, 3, 2)
+
+    members = Members(build, [0, 1, 0])
+    x = torch.randn(3, 5, 4)
+    together = members(x, in_dims=(0,))
+    for k, seed in enumerate([0, 1, 0]):
+        torch.manual_seed(seed)
+        for mine, other in zip(together, build()(x[k]), strict=True):
+            torch.testing.assert_close(mine[k], other)
+
+
+def test_decoder_keeps_enumeration_dimensions() -> None:
+    members = Members(lambda: ColumnDecoder(2, 3, 2, 4, 5), [0, 1])
+    z = torch.randn(2, 6, 2)
+    a, y = torch.arange(2).view(2, 1, 1, 1), torch.arange(3).view(3, 1, 1)
+    out = members(z, a.expand(2, 1, 2, 1), y.expand(3, 2, 1), in_dims=(-3, -2, -2), out_dims=-3)
+    assert out.shape == (2, 3, 2, 6, 5)
+    one = members(z, torch.full((2, 6), 1), torch.full((2, 6), 2), in_dims=(-3, -2, -2), out_dims=-3)
+    torch.testing.assert_close(out[1, 2], one)
+
+
+@pytest.mark.parametrize("prior", ["truthful", "flat", "paper"])
+def test_channel_likelihood_equals_indexing(prior: str) -> None:
+    made = channel("a", 3, prior)
+    rows = [torch.distributions.Dirichlet(made.concentration(v)).sample((2,)) for v in range(3)]
+    matrix = made.matrix(rows)
+    assert matrix.shape == (2, 3, 4)
+    torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 3))
+    for observed in (torch.tensor([0, 3, 1]), torch.tensor([[0, 3, 1], [2, 2, 3]])):
+        found = made.log_likelihood(matrix, observed)
+        for k in range(2):
+            for i in range(3):
+                o = observed[i] if observed.dim() == 1 else observed[k, i]
+                torch.testing.assert_close(found[k, i], matrix[k, :, o].log())
+
+
+def test_truthful_rows_have_their_own_value_and_unavailable_as_support() -> None:
+    made = channel("a", 3)
+    assert [made.support(v) for v in range(3)] == [[0, 3], [1, 3], [2, 3]]
+    assert channel("a", 2, "paper").prior == ((0.5, 0.1, 0.4), (0.1, 0.5, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("prior", "complaint"),
+    [
+        (((1.0, 0.0, -1.0), (0.0, 1.0, 1.0)), "negative"),
+        (((1.0, 0.0, 0.0), (0.0, 1.0, 1.0)), "fewer than two"),
+        (((1.0, 1.0), (0.0, 1.0, 1.0)), "2 outcomes, expected 3"),
+    ],
+)
+def test_bad_priors_are_refused(prior: tuple[tuple[float, ...], ...], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        Channel("a", prior)
+
+
+def test_the_guides_own_docstring_order_is_that_of_its_sites() -> None:
+    table = three_groups()
+    program = Program(table, Settings(**SMALL), [0])  # type: ignore[arg-type]
+    batch = table.batch(torch.arange(5))
+    guide = poutine.trace(program.guide).get_trace(batch)
+    with poutine.trace() as traced, poutine.replay(trace=guide):
+        program.model(batch)
+    order = [name for name in traced.trace.stochastic_nodes if name not in ("members", "rows")]
+    assert order == [
+        "pi", *(f"channel_a_{g}" for g in range(3)), *(f"channel_y_{c}" for c in range(3)), "z", "y", "a",
+    ]  # fmt: skip
+    assert [n for n in guide.stochastic_nodes if n not in ("members", "rows")] == order
+    assert traced.trace.nodes["x"]["is_observed"]
+
+
+def test_model_alone_generates_rows_of_the_right_kind() -> None:
+    """Prior simulation: the model is a program of its own, with the rates of its channels in its rows."""
+    table = three_groups()
+    program = Program(table, Settings(**SMALL), [0, 1])  # type: ignore[arg-type]
+    model = poutine.uncondition(program.model)
+    trace = poutine.trace(model).get_trace(table.batch(torch.arange(50)))
+    x = trace.nodes["x"]["value"]
+    assert x.shape == (2, 50, table.columns.width)
+    assert torch.equal(x[..., table.columns.numbers :].sum(-1), torch.ones(2, 50))
+    a, a_obs = trace.nodes["a"]["value"], trace.nodes["a_obs"]["value"]
+    assert bool(((a_obs == a) | (a_obs == 3)).all())

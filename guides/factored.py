@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pyro
 import pyro.distributions as dist
+from pyro_fairvae.guides.global_sites import DirichletSites, PointSites
 from torch import Tensor, nn
 
 from pyro_fairvae.batch import Batch
 from pyro_fairvae.channels import Channel
-from pyro_fairvae.guides.global_sites import DirichletSites, PointSites
 from pyro_fairvae.networks import Encoded, Members
 
 

@@ -6,12 +6,12 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
+from pyro_fairvae.models.likelihoods import LIKELIHOODS
 from torch import Tensor, nn
 
 from pyro_fairvae.batch import Batch, Columns
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import choose
-from pyro_fairvae.models.likelihoods import LIKELIHOODS
 from pyro_fairvae.networks import Members
 
 PREVALENCES = ("independent", "joint")

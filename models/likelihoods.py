@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -23,7 +23,7 @@ class MixedColumns(dist.TorchDistribution):
     ``log_scale`` broadcasts against the numbers.
     """
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: ClassVar[dict[str, Any]] = {}
     support = constraints.real_vector
     has_rsample = False
 
@@ -37,9 +37,7 @@ class MixedColumns(dist.TorchDistribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> MixedColumns:
         shape = torch.Size(batch_shape)
-        return MixedColumns(
-            self.parameters.expand(*shape, self.columns.width), self.log_scale, self.columns
-        )
+        return MixedColumns(self.parameters.expand(*shape, self.columns.width), self.log_scale, self.columns)
 
     def log_prob(self, value: Tensor) -> Tensor:
         loc, logits = self._split(self.parameters)

@@ -38,8 +38,7 @@ class Channel:
             )
             require(
                 sum(mass > 0 for mass in row) >= 2,
-                f"{where}: {list(row)} leaves fewer than two outcomes; "
-                "a channel needs something to learn.",
+                f"{where}: {list(row)} leaves fewer than two outcomes; a channel needs something to learn.",
             )
 
     @property

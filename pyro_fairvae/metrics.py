@@ -7,15 +7,19 @@ that of the last class alone, ``ddp`` the largest difference of P(Ŷ = y | A = a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from fairlearn.metrics import demographic_parity_difference, equal_opportunity_difference
 from sklearn.metrics import zero_one_loss
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 
-def evaluate(y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None) -> dict[str, float]:
+def evaluate(
+    y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None
+) -> dict[str, float]:
     """``deo``, ``deopp`` and ``ddp`` of decisions, and their ``error``, where class and group are known.
 
     ``weight`` counts a row as more or less than one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -65,7 +66,7 @@ def mlp_trunk(width: int, hidden: int, layers: int) -> nn.Sequential:
     """``layers`` fully connected layers with ReLU."""
     sizes = [width] + [hidden] * layers
     steps: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         steps += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*steps)
 

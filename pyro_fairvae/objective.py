@@ -127,15 +127,15 @@ class FairELBO(TraceEnum_ELBO):
         self._traces = super()._get_trace(model, guide, args, kwargs)
         return self._traces
 
-    def loss_and_grads(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
+    def loss_and_grads(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:
         loss = self.differentiable_loss(model, guide, batch)
         loss.backward()
         return loss.item()
 
-    def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:  # type: ignore[override]
+    def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:
         return self.differentiable_loss(model, guide, batch).item()
 
-    def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:  # type: ignore[override]
+    def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:
         """The objective, summed over members; :attr:`parts` is set beside it."""
         scales = SiteScales(self.weights, batch.rows)
         enumerated = super().differentiable_loss(scales(model), scales(guide), batch)
@@ -197,8 +197,7 @@ class FairELBO(TraceEnum_ELBO):
             parts[site] = -term * scale * (self.weights.reconstruction_weight if site == "x" else 1.0)
         for site in ("y", "a"):
             log_ratio = (
-                guide_trace.nodes[site]["unscaled_log_prob"]
-                - model_trace.nodes[site]["unscaled_log_prob"]
+                guide_trace.nodes[site]["unscaled_log_prob"] - model_trace.nodes[site]["unscaled_log_prob"]
             )
             parts[f"kl_{site}"] = expected(log_ratio) * scale
         parts |= {name: part.detach() for name, part in beside.items()}

@@ -28,7 +28,7 @@ class MembersAdamW(PyroOptim):
         self.optimizer: torch.optim.AdamW | None = None
         self._waiting: dict[str, Any] | None = None
 
-    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
         if self.optimizer is None:
             self.optimizer = self._build(list(params))
         self._clip_members()
@@ -38,8 +38,8 @@ class MembersAdamW(PyroOptim):
 
     def _build(self, params: list[Tensor]) -> torch.optim.AdamW:
         store = pyro.get_param_store()
-        named = sorted((store.param_name(param), param) for param in params)
-        sites = [param for name, param in named if ".sites." in name or "sites." in name]
+        named = sorted((str(store.param_name(param)), param) for param in params)
+        sites = [param for name, param in named if "sites." in name]
         networks = [param for name, param in named if not any(param is site for site in sites)]
         groups = [
             {"name": "networks", "params": networks, "weight_decay": self.weight_decay},
@@ -53,7 +53,9 @@ class MembersAdamW(PyroOptim):
     def _clip_members(self) -> None:
         """Scale each member's gradient, over all its parameters, to a norm of at most ``clip``."""
         assert self.optimizer is not None
-        grads = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        grads = [
+            p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
         norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)  # (members,)
         factor = (self.clip / norms.clamp(min=1e-12)).clamp(max=1.0)
         for grad in grads:

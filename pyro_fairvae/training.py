@@ -15,14 +15,13 @@ from pyro.infer import SVI
 from torch import Tensor
 
 from pyro_fairvae.batch import Batch, Observed
-from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
 from pyro_fairvae.objective import BRACKETS, FairELBO, Schedule, Weights
-from pyro_fairvae.options import nested, option
 from pyro_fairvae.optimizer import MembersAdamW
+from pyro_fairvae.options import nested, option
 from pyro_fairvae.priors import PRIORS, channel
 from pyro_fairvae.risks import GAPS, IMPUTERS, MonteCarloRisk
 
@@ -38,7 +37,9 @@ class Settings:
     temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
     memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
     imputer: str = option("outcome", "unstated groups from x and y (outcome), or x alone (features, paper)")
-    objective: str = option("consistent", "conditional likelihoods over all rows, or 'paper': stated rows only")
+    objective: str = option(
+        "consistent", "conditional likelihoods over all rows, or 'paper': stated rows only"
+    )
     weights: Weights = nested(Weights)
     schedule: Schedule = nested(Schedule)
     prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
@@ -115,7 +116,8 @@ class Program:
         width = train.columns.width
         sizes = (settings.latent, train.classes, train.groups)
         encoder = Members(
-            lambda: Encoder(mlp_trunk(width, settings.hidden, settings.layers), settings.hidden, *sizes), seeds
+            lambda: Encoder(mlp_trunk(width, settings.hidden, settings.layers), settings.hidden, *sizes),
+            seeds,
         )
         decoder = Members(lambda: ColumnDecoder(*sizes, settings.decoder_hidden, width), seeds)
         self.model = FairSSVAE(
@@ -128,8 +130,7 @@ class Program:
             likelihood=settings.likelihood,
         )
         start = {
-            site: torch.full((size,), train.rows / size)
-            for site, size in self.model.prevalence_sites.items()
+            site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
         }
         for each, observed in ((channel_a, train.a_obs), (channel_y, train.y_obs)):
             start |= {each.site(v): each.initial_concentration(v, observed) for v in range(each.values)}
@@ -240,7 +241,9 @@ def fit(
     """
     for table in (train, validation):
         if not isinstance(table, Observed):
-            raise TypeError(f"fit takes Observed tables, which hold no truth, but got {type(table).__name__}.")
+            raise TypeError(
+                f"fit takes Observed tables, which hold no truth, but got {type(table).__name__}."
+            )
     settings = settings or Settings()
     check_weights(weights_of_risk)
     member_seeds = [seeds] * len(weights_of_risk) if isinstance(seeds, int) else list(seeds)
@@ -250,7 +253,9 @@ def fit(
         "were given; give one of each for every member.",
     )
     with pyro.get_param_store().scope():
-        return _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype).go(after_epoch, state)
+        return _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype).go(
+            after_epoch, state
+        )
 
 
 class _Run:
@@ -323,7 +328,9 @@ class _Run:
     def _order(self) -> Tensor:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""
         seeds = self.seeds[:1] if self.train.members is None else self.seeds
-        orders = [np.random.default_rng(_seed(seed, self.epoch, 0)).permutation(self.train.rows) for seed in seeds]
+        orders = [
+            np.random.default_rng(_seed(seed, self.epoch, 0)).permutation(self.train.rows) for seed in seeds
+        ]
         order = torch.from_numpy(np.stack(orders)).to(self.train.x.device)
         return order[0] if self.train.members is None else order
 
@@ -337,7 +344,12 @@ class _Run:
     def _record(self, values: dict[str, Tensor]) -> list[dict[str, float]]:
         columns = {name: value.double().cpu().tolist() for name, value in values.items()}
         rows = [
-            {"epoch": self.epoch, "member": k, "weight": weight, **{name: v[k] for name, v in columns.items()}}
+            {
+                "epoch": self.epoch,
+                "member": k,
+                "weight": weight,
+                **{name: v[k] for name, v in columns.items()},
+            }
             for k, weight in enumerate(self.weights)
         ]
         self.history += rows

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pyro_fairvae import __version__
 from pyro_fairvae.run import train
 from pyro_fairvae.run.command import run_command
+
+from pyro_fairvae import __version__
 
 COMMANDS = {"train": train}
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pyro
 import torch
+from pyro_fairvae.run.command import add_options, given_options, run_command
 from tqdm import tqdm
 
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import channel_draws
 from pyro_fairvae.report import draw_frontier, draw_posterior, results_table, withholding_table
-from pyro_fairvae.run.command import add_options, given_options, run_command
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import RunResult, train_run
 from pyro_fairvae.training import Progress, resolve_device
@@ -34,12 +34,19 @@ SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "ri
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where and how")
     where.add_argument("--out", type=Path, required=True, help="folder for everything the run produces")
-    where.add_argument("--config", type=Path, help="YAML or JSON file with options by name; flags override it")
-    where.add_argument("--data-dir", type=Path, help="folder with the data set's files (default: $FAIRVAE_DATA, "
-                       "then the cache, then fetched)")  # fmt: skip
+    where.add_argument(
+        "--config", type=Path, help="YAML or JSON file with options by name; flags override it"
+    )
+    where.add_argument(
+        "--data-dir",
+        type=Path,
+        help="folder with the data set's files (default: $FAIRVAE_DATA, then the cache, then fetched)",
+    )
     where.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     where.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
-    where.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
+    where.add_argument(
+        "--resume", action="store_true", help="go on from the checkpoint in --out, if there is one"
+    )
     where.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
     where.add_argument("--quiet", action="store_true", help="no progress bar")
     add_options(parser, TrainConfig)

@@ -28,11 +28,11 @@ def noise_of(members: Sequence[int]) -> Iterator[None]:
                 slices.append(draw(k))
         return torch.stack(slices)
 
-    def normal(self: Normal, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def normal(self: Normal, sample_shape: tuple[int, ...] = ()) -> Tensor:
         noise = seeded(lambda k: torch.randn(self.loc.shape[1:], dtype=self.loc.dtype))
         return self.loc + self.scale * noise
 
-    def dirichlet(self: Dirichlet, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def dirichlet(self: Dirichlet, sample_shape: tuple[int, ...] = ()) -> Tensor:
         return seeded(lambda k: _dirichlet(Dirichlet(self.concentration[k])))
 
     def uniform(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -6,11 +6,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
+from pyro_fairvae.models import MixedColumns, NormalColumns
 
 from pyro_fairvae.batch import Columns
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import InputError
-from pyro_fairvae.models import MixedColumns, NormalColumns
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
 from pyro_fairvae.priors import channel
 from pyro_fairvae.training import Program, Settings
@@ -39,7 +39,9 @@ def test_mixed_columns_draw_rows_of_their_kind() -> None:
     drawn = MixedColumns(parameters, torch.zeros(1), columns).sample()
     assert torch.equal(drawn[:, 1:].sum(-1), torch.ones(4000))
     assert drawn[:, 0].mean().item() == pytest.approx(5, abs=0.1)
-    torch.testing.assert_close(drawn[:, 1:].mean(0), torch.tensor([0.0, 1.0, 2.0]).softmax(-1), atol=0.03, rtol=0)
+    torch.testing.assert_close(
+        drawn[:, 1:].mean(0), torch.tensor([0.0, 1.0, 2.0]).softmax(-1), atol=0.03, rtol=0
+    )
 
 
 def test_members_apply_each_copy_to_its_slice() -> None:

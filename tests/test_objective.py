@@ -30,7 +30,9 @@ def _two_groups() -> Observed:
 
 def objective(table: Observed, settings: Settings, members: int, weights: Weights) -> FairELBO:
     lambdas = torch.linspace(0.0, 2.0, members, dtype=torch.float64)
-    fair = FairELBO(table.rows, lambdas, settings.monte_carlo_risk(), weights, settings.objective, schedule=Schedule())
+    fair = FairELBO(
+        table.rows, lambdas, settings.monte_carlo_risk(), weights, settings.objective, schedule=Schedule()
+    )
     fair.progress = 1.0
     return fair
 
@@ -58,9 +60,7 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
         return guide.sites.mean(name)[k, 0] if point else traced[name]["value"][k, 0].detach()
 
     def channel(ch: Channel, k: int) -> list[dict[int, Tensor]]:
-        return [
-            {o: site(ch.site(v), k)[j] for j, o in enumerate(ch.support(v))} for v in range(ch.values)
-        ]
+        return [{o: site(ch.site(v), k)[j] for j, o in enumerate(ch.support(v))} for v in range(ch.values)]
 
     def global_kl(name: str, k: int, prior: Tensor) -> Tensor:
         if point:
@@ -92,9 +92,17 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
             h = linear(encoder, "group", k, hidden).softmax(-1)
             g = linear(encoder, "classifier", k, hidden).softmax(-1)
             label = linear(encoder, "labeller", k, hidden.detach()).softmax(-1)
-            joint_a = torch.stack([h[a] * channel_a[a].get(a_obs, torch.tensor(0.0)) for a in range(table.groups)])
-            joint_y = torch.stack([g[y] * channel_y[y].get(y_obs, torch.tensor(0.0)) for y in range(table.classes)])
-            by_label = linear(encoder, "grouper", k, hidden.detach()).reshape(table.classes, table.groups).softmax(-1)
+            joint_a = torch.stack(
+                [h[a] * channel_a[a].get(a_obs, torch.tensor(0.0)) for a in range(table.groups)]
+            )
+            joint_y = torch.stack(
+                [g[y] * channel_y[y].get(y_obs, torch.tensor(0.0)) for y in range(table.classes)]
+            )
+            by_label = (
+                linear(encoder, "grouper", k, hidden.detach())
+                .reshape(table.classes, table.groups)
+                .softmax(-1)
+            )
             joint_l = sum(
                 label[y] * channel_y[y].get(y_obs, torch.tensor(0.0)).detach()
                 * by_label[y, a] * channel_a[a].get(a_obs, torch.tensor(0.0)).detach()
@@ -111,7 +119,9 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
                     out = linear(decoder, "columns", k, torch.relu(inner))
                     n = table.columns.numbers
                     sd = model.log_scale[k, 0].exp()
-                    log_x = (-0.5 * ((x[:n] - out[:n]) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)).sum()
+                    log_x = (
+                        -0.5 * ((x[:n] - out[:n]) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
+                    ).sum()
                     start = n
                     for size in table.columns.blocks:
                         block = out[start : start + size]
@@ -196,7 +206,9 @@ def test_encoder_sees_each_row_once_a_step(monkeypatch: pytest.MonkeyPatch) -> N
     program, table, batch = make(settings, groups=2)
     calls = []
     forward = type(program.guide).heads
-    monkeypatch.setattr(type(program.guide), "heads", lambda self, x: calls.append(len(x)) or forward(self, x))
+    monkeypatch.setattr(
+        type(program.guide), "heads", lambda self, x: calls.append(len(x)) or forward(self, x)
+    )
     objective(table, settings, 2, Weights()).loss_and_grads(program.model, program.guide, batch)
     assert calls == [batch.rows]
 

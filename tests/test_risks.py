@@ -161,7 +161,11 @@ def test_risk_reaches_the_class_head_and_never_the_group_head(imputer: str) -> N
     encoder = program.guide.encoder
     parameters = dict(program.guide.named_parameters())
     grads = dict(
-        zip(parameters, torch.autograd.grad(risk.sum(), list(parameters.values()), allow_unused=True), strict=True)
+        zip(
+            parameters,
+            torch.autograd.grad(risk.sum(), list(parameters.values()), allow_unused=True),
+            strict=True,
+        )
     )
     assert getattr(encoder, "group/weight").requires_grad
     touched = {name for name, grad in grads.items() if grad is not None and bool((grad != 0).any())}

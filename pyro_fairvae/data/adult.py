@@ -38,9 +38,7 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
     """
     where = SOURCE.locate(folder)
     files = [
-        pd.read_csv(
-            where / name, names=COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip
-        ).dropna()
+        pd.read_csv(where / name, names=COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip).dropna()
         for name, skip in (("adult.data", 0), ("adult.test", 1))
     ]
     raw = pd.concat(files, ignore_index=True)

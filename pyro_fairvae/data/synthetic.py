@@ -45,9 +45,7 @@ def synthetic(
     y = np.where(draw.random(rows) < dependence, a % classes, draw.choice(classes, size=rows, p=pi_y))
     basis = np.linalg.qr(world.normal(size=(numbers, numbers)))[0]
     centres = np.concatenate([basis] * (1 + (groups + classes) // numbers))  # corners of a simplex
-    mean = (
-        group_strength / np.sqrt(2) * centres[a] + class_strength / np.sqrt(2) * centres[groups + y]
-    )
+    mean = group_strength / np.sqrt(2) * centres[a] + class_strength / np.sqrt(2) * centres[groups + y]
     x = mean + draw.normal(size=(rows, numbers))
     leaning = world.dirichlet(np.ones(categories), size=groups)
     category = (draw.random((rows, 1)) >= leaning.cumsum(axis=1)[a, :-1]).sum(axis=1)

@@ -25,7 +25,9 @@ def draw_frontier(path: Path, results: dict[str, Any], metric: str = "deo") -> N
     error = [100 * member["test"]["error"] for member in members]
     axes.plot(unfair, error, "-o", color=COLOURS[0], linewidth=1, label="test")
     for member, x, y in zip(members, unfair, error, strict=True):
-        axes.annotate(f"λ={member['weight']:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            f"λ={member['weight']:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8
+        )
     chosen = results["selected"]
     axes.plot(
         unfair[chosen], error[chosen], "o", markersize=14, fillstyle="none", color=COLOURS[1],

@@ -20,7 +20,7 @@ def soften(logits: Tensor, temperature: float) -> Tensor:
 
 
 class MonteCarloRisk:
-    r"""Ê = (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation (the paper's Monte Carlo estimator).
+    r"""Ê = (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation: the paper's estimator.
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
     from 0. With ``memory < 1`` each sample's cell sums are averaged over recent batches, the current
@@ -45,7 +45,7 @@ class MonteCarloRisk:
         self.remembered: CellSums | None = None
 
     def __call__(self, class_logits: Tensor, imputed: Tensor) -> Tensor:
-        """The risk of each member: logits (members, rows, classes), imputed (members, rows, classes, groups)."""
+        """The risk of each member; logits are (members, rows, classes), imputed also (…, groups)."""
         sums = draw_cell_sums(soften(class_logits, self.temperature), imputed, self.samples)
         return self.average(self._remember(sums))
 

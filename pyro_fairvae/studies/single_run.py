@@ -139,7 +139,9 @@ def _open_folder(out: Path, config: TrainConfig, overwrite: bool) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise InputError(f"cannot make the folder {out}: {reason.strerror}. Choose another with --out.") from reason
+        raise InputError(
+            f"cannot make the folder {out}: {reason.strerror}. Choose another with --out."
+        ) from reason
     checkpoint.write_json(out / CONFIG, config.flat() | {"versions": versions()})
     if overwrite:
         for name in FILES:

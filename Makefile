@@ -1,0 +1,34 @@
+# Two commands matter: `make demo` and `make test`. Both install what they need into .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+WORKERS ?= 2
+
+.PHONY: demo test check clean install
+
+demo: $(STAMP)
+	$(BIN)/fairvae train --dataset adult --group gender --level sparse --overwrite --out runs/demo
+
+test: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	@# mypy sees only the installed layout when the four folders lie in one tree.
+	rm -rf build/typecheck && mkdir -p build/typecheck/pyro_fairvae
+	cp -r pyro_fairvae/. build/typecheck/pyro_fairvae/
+	cp -r models guides run build/typecheck/pyro_fairvae/
+	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p pyro_fairvae
+
+install: $(STAMP)
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

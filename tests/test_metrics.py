@@ -1,0 +1,55 @@
+"""Metrics against counting by hand, and expected metrics against simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fairlearn.metrics import equalized_odds_difference
+
+from pyro_fairvae.metrics import evaluate, evaluate_expected
+
+
+def draw(rows: int, classes: int = 2, groups: int = 2) -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(0)
+    return tuple(generator.integers(n, size=rows) for n in (classes, classes, groups))
+
+
+def test_metrics_equal_counting() -> None:
+    y, decided, a = draw(300)
+    found = evaluate(y, decided, a, classes=2)
+    tpr = [decided[(y == 1) & (a == g)].mean() for g in range(2)]
+    fpr = [decided[(y == 0) & (a == g)].mean() for g in range(2)]
+    rate = [decided[a == g].mean() for g in range(2)]
+    assert found["error"] == pytest.approx((y != decided).mean())
+    assert found["deopp"] == pytest.approx(abs(tpr[0] - tpr[1]))
+    assert found["deo"] == pytest.approx(max(abs(tpr[0] - tpr[1]), abs(fpr[0] - fpr[1])))
+    assert found["deo"] == pytest.approx(equalized_odds_difference(y, decided, sensitive_features=a))
+    assert found["ddp"] == pytest.approx(abs(rate[0] - rate[1]))
+
+
+def test_three_classes_take_the_worst() -> None:
+    y, decided, a = draw(900, classes=3, groups=3)
+    recall = [[(decided[(y == c) & (a == g)] == c).mean() for g in range(3)] for c in range(3)]
+    assert evaluate(y, decided, a, classes=3)["deo"] == pytest.approx(max(max(r) - min(r) for r in recall))
+
+
+def test_expected_metrics_of_known_cells_are_the_metrics() -> None:
+    y, decided, a = draw(300)
+    imputed = np.zeros((300, 2, 2))
+    imputed[np.arange(300), y, a] = 1
+    assert evaluate_expected(y, decided, imputed, 2) == pytest.approx(evaluate(y, decided, a, 2))
+
+
+def test_expected_metrics_are_those_of_a_large_draw() -> None:
+    """Cells drawn from their probabilities many times over have the expected masses."""
+    generator = np.random.default_rng(1)
+    imputed = generator.dirichlet(np.ones(4), size=50).reshape(50, 2, 2)
+    decided = generator.integers(2, size=50)
+    cells = np.array([generator.choice(4, p=row.ravel(), size=4000) for row in imputed]).ravel()
+    drawn = evaluate(cells // 2, np.repeat(decided, 4000), cells % 2, 2)
+    y_obs = np.where(generator.random(50) < 0.5, 2, generator.integers(2, size=50))
+    found = evaluate_expected(y_obs, decided, imputed, 2)
+    for name in ("deo", "deopp", "ddp"):
+        assert found[name] == pytest.approx(drawn[name], abs=0.01)
+    stated = y_obs < 2
+    assert found["error"] == pytest.approx((y_obs != decided)[stated].mean())

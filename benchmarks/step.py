@@ -1,0 +1,206 @@
+"""The cost of a training step, for 1, 4 and 8 members, beside a hand-written PyTorch loop.
+
+    python benchmarks/step.py [--rows 1024] [--rounds 15] [--threads 2]
+
+The loop trains one member: the same networks, likelihoods, KLs, imputers, Monte Carlo risk with memory,
+clipping and AdamW, written out without Pyro and without a dimension of members. All are timed in turns in
+one process; the figures are medians over rounds, and what counts is the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import pyro
+import torch
+from pyro.infer import SVI
+from torch import Tensor, nn
+from torch.distributions import Dirichlet, kl_divergence
+from torch.nn import functional
+
+from pyro_fairvae.batch import Batch, Columns, Observed
+from pyro_fairvae.objective import FairELBO
+from pyro_fairvae.optimizer import MembersAdamW
+from pyro_fairvae.training import Program, Settings
+
+COLUMNS = Columns(5, (7, 16, 7, 14, 6, 41, 2))  # those of Adult
+TABLE_ROWS = 31_655
+
+
+class HandWritten(nn.Module):
+    """One member for two classes and two groups, truthful channels and a joint p(a, y)."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        width, hidden, latent = COLUMNS.width, settings.hidden, settings.latent
+        layers = [nn.Linear(width, hidden), nn.ReLU()]
+        for _ in range(settings.layers - 1):
+            layers += [nn.Linear(hidden, hidden), nn.ReLU()]
+        self.trunk = nn.Sequential(*layers)
+        self.loc, self.scale = nn.Linear(hidden, latent), nn.Linear(hidden, latent)
+        self.g, self.h = nn.Linear(hidden, 2), nn.Linear(hidden, 2)
+        self.label, self.group_by_label = nn.Linear(hidden, 2), nn.Linear(hidden, 4)
+        self.from_z = nn.Linear(latent, settings.decoder_hidden)
+        self.from_a = nn.Embedding(2, settings.decoder_hidden)
+        self.from_y = nn.Embedding(2, settings.decoder_hidden)
+        self.out = nn.Linear(settings.decoder_hidden, width)
+        self.log_scale = nn.Parameter(torch.zeros(COLUMNS.numbers))
+        self.channel_a = nn.Parameter(torch.full((2, 2), 8.0))
+        self.channel_y = nn.Parameter(torch.full((2, 2), 8.0))
+        self.pi = nn.Parameter(torch.full((4,), 8.0))
+        self.settings = settings
+        self.remembered: Tensor | None = None
+
+    def channel(self, raw: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """log P(observed | latent), (rows, 2), of a draw, and the KL to a flat prior."""
+        posterior = Dirichlet(raw.exp(), validate_args=False)
+        rates = posterior.rsample()
+        log_likelihood = torch.full((len(observed), 2), -torch.inf)
+        for value in range(2):
+            log_likelihood[:, value] = torch.where(
+                observed == value,
+                rates[value, 0].log(),
+                torch.where(observed == 2, rates[value, 1].log(), -torch.inf),
+            )
+        prior = Dirichlet(torch.ones(2, 2), validate_args=False)
+        return log_likelihood, kl_divergence(posterior, prior).sum()
+
+    def loss(self, batch: Batch, weight: float) -> Tensor:
+        x, rows = batch.x, len(batch.x)
+        kappa, s = self.settings.weights.kappa, self.settings.weights.s
+        features = self.trunk(x)
+        log_a, kl_a = self.channel(self.channel_a, batch.a_obs)
+        log_y, kl_y = self.channel(self.channel_y, batch.y_obs)
+        pi = Dirichlet(self.pi.exp(), validate_args=False)
+        log_pi = pi.rsample().log().view(2, 2)
+        kl_pi = kl_divergence(pi, Dirichlet(torch.ones(4), validate_args=False))
+        joint_a = self.h(features).log_softmax(-1) + log_a
+        class_logits = self.g(features)
+        joint_y = class_logits.log_softmax(-1) + log_y
+        q_a, q_y = joint_a.softmax(-1), joint_y.softmax(-1)
+        loc, scale = self.loc(features), functional.softplus(self.scale(features)) + 1e-3
+        z = loc + scale * torch.randn_like(loc)
+        inner = self.from_z(z) + self.from_a.weight.view(2, 1, 1, -1) + self.from_y.weight.view(1, 2, 1, -1)
+        out = self.out(torch.relu(inner))  # (groups, classes, rows, columns)
+        numbers, *blocks = out.split([COLUMNS.numbers, *COLUMNS.blocks], -1)
+        seen, *chosen = x.split([COLUMNS.numbers, *COLUMNS.blocks], -1)
+        normal = torch.distributions.Normal(numbers, self.log_scale.exp(), validate_args=False)
+        log_x = normal.log_prob(seen).sum(-1)
+        for block, one_hot in zip(blocks, chosen, strict=True):
+            target = one_hot.argmax(-1).expand(2, 2, rows).reshape(-1)
+            surprise = functional.cross_entropy(block.flatten(0, -2), target, reduction="none")
+            log_x = log_x - surprise.view_as(log_x)
+        both = q_a.T.unsqueeze(1) * q_y.T
+        finite_a, finite_y = log_a.clamp(min=-30), log_y.clamp(min=-30)
+        entropy = -(q_a * q_a.clamp(min=1e-7).log()).sum() - (q_y * q_y.clamp(min=1e-7).log()).sum()
+        elbo = (
+            (both * (log_x + log_pi.T.unsqueeze(-1))).sum() + (q_a * finite_a).sum() + (q_y * finite_y).sum()
+            + entropy - (0.5 * (scale**2 + loc**2 - 1) - scale.log()).sum()
+        )  # fmt: skip
+        evidence = joint_a.logsumexp(-1).mean() + joint_y.logsumexp(-1).mean()
+        fixed = features.detach()
+        by_label = self.group_by_label(fixed).view(rows, 2, 2).log_softmax(-1) + log_a.detach().unsqueeze(1)
+        imputer = (self.label(fixed).log_softmax(-1) + log_y.detach()).unsqueeze(-1) + by_label
+        kl = (kappa + s) * (kl_a + kl_y) + kappa * kl_pi
+        likelihoods = kappa * elbo / rows + s * evidence + imputer.flatten(1).logsumexp(-1).mean()
+        return kl / TABLE_ROWS - likelihoods + weight * self.risk(class_logits, imputer.detach())
+
+    def risk(self, class_logits: Tensor, log_imputed: Tensor) -> Tensor:
+        settings = self.settings
+        p = (class_logits / settings.temperature).softmax(-1)
+        upper = log_imputed.flatten(1).softmax(-1).cumsum(-1)
+        uniform = torch.rand(settings.samples, len(p))
+        cell = sum((uniform >= upper[:, j]).long() for j in range(3))
+        summed = torch.cat([torch.ones(len(p), 1), p], -1)
+        now = torch.stack([(cell == j).float() @ summed for j in range(4)], 1)  # (samples, cells, 3)
+        before = now.detach() if self.remembered is None else self.remembered
+        self.remembered = torch.lerp(before, now.detach(), settings.memory)
+        sums = (self.remembered + now - now.detach()).view(-1, 2, 2, 3)
+        mass = sums[..., 0].detach().clamp(min=1e-6)
+        gap0 = sums[:, 0, 0, 1] / mass[:, 0, 0] - sums[:, 0, 1, 1] / mass[:, 0, 1]
+        gap1 = sums[:, 1, 0, 2] / mass[:, 1, 0] - sums[:, 1, 1, 2] / mass[:, 1, 1]
+        return torch.maximum(gap0.abs(), gap1.abs()).mean()
+
+
+def hand_written_step(settings: Settings, batch: Batch) -> Callable[[], object]:
+    torch.manual_seed(0)
+    network = HandWritten(settings)
+    sites = [network.channel_a, network.channel_y, network.pi]
+    others = [p for p in network.parameters() if not any(p is site for site in sites)]
+    groups = [
+        {"params": others, "lr": settings.lr, "weight_decay": settings.weight_decay},
+        {"params": sites, "lr": settings.sites_lr, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, foreach=True)
+
+    def step() -> object:
+        loss = network.loss(batch, 1.0)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def members_step(members: int, settings: Settings, batch: Batch, table: Observed) -> Callable[[], object]:
+    program = Program(table, settings, [0] * members)
+    objective = FairELBO(TABLE_ROWS, torch.ones(members), settings.monte_carlo_risk(), settings.weights)
+    optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
+    svi = SVI(program.model, program.guide, optimizer, objective)
+    store = pyro.get_param_store()
+    saved = [store.get_state()]
+
+    def step() -> object:
+        with store.scope(saved[0]) as scope:
+            loss = svi.step(batch)
+        saved[0] = scope
+        return loss
+
+    return step
+
+
+def random_table(rows: int) -> Observed:
+    torch.manual_seed(0)
+    blocks = [torch.eye(size)[torch.randint(size, (rows,))] for size in COLUMNS.blocks]
+    x = torch.cat([torch.randn(rows, COLUMNS.numbers), *blocks], dim=-1)
+    return Observed(x, torch.randint(3, (rows,)), torch.randint(3, (rows,)), COLUMNS, 2, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1024, help="rows in a step")
+    parser.add_argument("--rounds", type=int, default=15, help="how often each is timed")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    pyro.enable_validation(False)
+    settings = Settings()
+    table = random_table(arguments.rows)
+    batch = table.batch(torch.arange(arguments.rows))
+    steps = {"hand-written, 1 member": (1, hand_written_step(settings, batch))}
+    steps |= {f"SVI, {k} member(s)": (k, members_step(k, settings, batch, table)) for k in (1, 4, 8)}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(arguments.rounds + 3):
+        for name, (members, step) in steps.items():
+            start = time.perf_counter()
+            for _ in range(max(1, 8 // members)):
+                step()
+            if number >= 3:  # the first rounds warm up
+                times[name].append((time.perf_counter() - start) / max(1, 8 // members) / members)
+    base = statistics.median(times["hand-written, 1 member"])
+    print(f"{arguments.rows} rows, {torch.get_num_threads()} threads, median of {arguments.rounds} rounds")
+    for name, seconds in times.items():
+        cost = statistics.median(seconds)
+        print(f"{name:24s} {1e3 * cost:7.2f} ms a member and step   {cost / base:5.2f} x hand-written")
+
+
+if __name__ == "__main__":
+    main()

@@ -73,23 +73,26 @@ def main() -> None:
     runs = Parallel(n_jobs=arguments.jobs, verbose=5)(
         delayed(one_run)(arguments.group, level, seed, arguments.out) for level, seed in jobs
     )
-    measures = [name for name in runs[0] if name not in ("level", "seed", "α", "β", "λ")]
-    lines = [["", *LEVELS]]
-    for name in measures:
-        by_level = [[run[name] for run in runs if run["level"] == level] for level in LEVELS]
-        lines.append([name, *(mean_and_interval(values) for values in by_level)])
-    ratios = [
-        f"{np.mean([r['DEO, chosen'] for r in runs if r['level'] == level]) / np.mean([r['DEO, λ=0'] for r in runs if r['level'] == level]):.2f}"
-        for level in LEVELS
-    ]
-    print(align([*lines, ["DEO, chosen / λ=0", *ratios]]))
+    print(align(summary(runs)))
     for run in runs:
         print(
-            " ".join(
-                f"{name}={value:.3f}" if isinstance(value, float) else f"{value}"
+            "  ".join(
+                f"{name} {value:.3f}" if isinstance(value, float) else str(value)
                 for name, value in run.items()
             )
         )
+
+
+def summary(runs: list[dict[str, Any]]) -> list[list[str]]:
+    """Lines of a table: each measure, and the ratio of the two DEOs, by level."""
+
+    def of(level: str, name: str) -> list[float]:
+        return [run[name] for run in runs if run["level"] == level]
+
+    measures = [name for name in runs[0] if name not in ("level", "seed", "α", "β", "λ")]
+    lines = [[name, *(mean_and_interval(of(level, name)) for level in LEVELS)] for name in measures]
+    ratios = [np.mean(of(level, "DEO, chosen")) / np.mean(of(level, "DEO, λ=0")) for level in LEVELS]
+    return [["", *LEVELS], *lines, ["DEO, chosen / λ=0", *(f"{ratio:.2f}" for ratio in ratios)]]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,36 +20,50 @@ from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.options import option
 from pyro_fairvae.risks import IMPUTERS, MonteCarloRisk, impute
 
-BRACKETS = ("consistent", "paper")
+# κ and s unless given, by objective; the first's s makes evidence on a channel count once.
+OBJECTIVES: dict[str, tuple[float, Callable[[float], float]]] = {
+    "consistent": (0.02, lambda kappa: 1 - kappa),
+    "paper": (1.0, lambda kappa: 1.0),
+}
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of the objective's parts; see :class:`FairELBO`."""
+    """Which likelihoods the objective takes, and the weights of its parts; see :class:`FairELBO`."""
 
-    elbo_weight: float = option(0.02, "κ, weight of the ELBO")
+    objective: str = option(
+        "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
+    )
+    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02)")
     supervision_weight: float | None = option(
-        None, "s, weight of the conditional likelihoods; 1 − κ unless given, so that evidence counts once"
+        None, "s, weight of the conditional likelihoods (default: 1 − κ, so that evidence counts once)"
     )
     reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
     kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
 
     def __post_init__(self) -> None:
-        for name in ("elbo_weight", "reconstruction_weight", "kl_weight"):
-            value = getattr(self, name)
+        choose("objective", self.objective, OBJECTIVES)
+        for name, value in (
+            ("elbo_weight", self.kappa),
+            ("reconstruction_weight", self.reconstruction_weight),
+            ("kl_weight", self.kl_weight),
+        ):
             require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
         require(
             0 <= self.s < float("inf"),
-            f"supervision_weight must not be negative, got {self.s}; it is 1 − elbo_weight unless given.",
+            f"supervision_weight must be finite and not negative, got {self.s}; "
+            "it is 1 − elbo_weight unless given.",
         )
 
     @property
     def kappa(self) -> float:
-        return self.elbo_weight
+        return OBJECTIVES[self.objective][0] if self.elbo_weight is None else self.elbo_weight
 
     @property
     def s(self) -> float:
-        return 1 - self.elbo_weight if self.supervision_weight is None else self.supervision_weight
+        if self.supervision_weight is None:
+            return OBJECTIVES[self.objective][1](self.kappa)
+        return self.supervision_weight
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,7 @@ class FairELBO(TraceEnum_ELBO):
         + \lambda \hat{\mathcal E}
 
     with B rows in the batch and n in the table. Within the ELBO, reconstruction and the KL of z have
-    weights of their own. The default ``bracket="consistent"`` takes the conditional likelihoods over
+    weights of their own. The default objective, ``"consistent"``, takes the conditional likelihoods over
     all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints it, which
     pulls the channels towards "nobody withholds".
 
@@ -99,7 +114,8 @@ class FairELBO(TraceEnum_ELBO):
     reaches their heads only.
 
     ``weights_of_risk`` is λ, a number for each member. After each step :attr:`parts` holds every part,
-    a (members,) tensor each, with the sign and weight that it has in the sum.
+    a (members,) tensor each, with the sign and weight that it has in the sum, and :attr:`gap` the risk
+    without its weight.
     """
 
     def __init__(
@@ -108,7 +124,6 @@ class FairELBO(TraceEnum_ELBO):
         weights_of_risk: Tensor,
         risk: MonteCarloRisk,
         weights: Weights | None = None,
-        bracket: str = "consistent",
         imputer: str = "outcome",
         schedule: Schedule | None = None,
     ) -> None:
@@ -117,11 +132,11 @@ class FairELBO(TraceEnum_ELBO):
         self.weights_of_risk = weights_of_risk
         self.risk = risk
         self.weights = weights or Weights()
-        self.bracket = choose("objective", bracket, BRACKETS)
         self.imputer = choose("imputer", imputer, IMPUTERS)
         self.schedule = schedule or Schedule()
         self.progress = 1.0
         self.parts: dict[str, Tensor] = {}
+        self.gap = torch.zeros_like(weights_of_risk)
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
         self._traces = super()._get_trace(model, guide, args, kwargs)
@@ -167,11 +182,12 @@ class FairELBO(TraceEnum_ELBO):
     def _beside_elbo(self, encoding: Encoding, batch: Batch, model: FairSSVAE) -> dict[str, Tensor]:
         evidence_a = encoding.log_joint_a.logsumexp(-1)
         evidence_y = encoding.log_joint_y.logsumexp(-1)
-        if self.bracket == "paper":
+        if self.weights.objective == "paper":
             evidence_a = evidence_a * (batch.a_obs != model.channel_a.unavailable)
             evidence_y = evidence_y * (batch.y_obs != model.channel_y.unavailable)
         share = self.schedule.risk(self.progress)
         risk = self.risk(encoding.heads.class_logits, impute(log_imputed(encoding, self.imputer)))
+        self.gap = risk.detach()
         learned = log_imputed(encoding, "outcome").flatten(-2).logsumexp(-1)
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),

@@ -19,7 +19,7 @@ from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
-from pyro_fairvae.objective import BRACKETS, FairELBO, Schedule, Weights
+from pyro_fairvae.objective import FairELBO, Schedule, Weights
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.priors import PRIORS, channel
@@ -37,9 +37,6 @@ class Settings:
     temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
     memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
     imputer: str = option("outcome", "unstated groups from x and y (outcome), or x alone (features, paper)")
-    objective: str = option(
-        "consistent", "conditional likelihoods over all rows, or 'paper': stated rows only"
-    )
     weights: Weights = nested(Weights)
     schedule: Schedule = nested(Schedule)
     prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
@@ -63,7 +60,6 @@ class Settings:
         self.monte_carlo_risk()
         for what, given, table in (
             ("imputer", self.imputer, IMPUTERS),
-            ("objective", self.objective, BRACKETS),
             ("prior", self.prior_a, PRIORS),
             ("prior", self.prior_y, PRIORS),
             ("prevalence", self.prevalence, PREVALENCES),
@@ -282,7 +278,6 @@ class _Run:
             torch.tensor(self.weights, device=device, dtype=dtype),
             settings.monte_carlo_risk(),
             settings.weights,
-            settings.objective,
             settings.imputer,
             settings.schedule,
         )
@@ -321,7 +316,7 @@ class _Run:
                 self.objective.progress = done
                 self.optimizer.share = 0.5 * (1 + math.cos(math.pi * done))
                 self.svi.step(self.train.batch(index))
-                for name, part in self.objective.parts.items():
+                for name, part in (self.objective.parts | {"gap": self.objective.gap}).items():
                     sums[name] = sums.get(name, 0) + part
         return {name: total / self.steps for name, total in sums.items()}
 

@@ -50,8 +50,7 @@ def test_rates_of_three_groups_are_recovered() -> None:
 
 def test_the_papers_bracket_does_not_recover_them(known: Splits) -> None:
     """Rows with ∅ left out of the bracket pull the channels towards "nobody withholds"."""
-    weights = Weights(elbo_weight=1.0, supervision_weight=1.0)
-    alpha, beta = rates(train(known, epochs=20, objective="paper", weights=weights))
+    alpha, beta = rates(train(known, epochs=20, weights=Weights("paper")))
     assert alpha < 0.4 - 0.05
     assert beta < 0.8 - 0.03
 

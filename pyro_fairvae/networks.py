@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from pyro_fairvae.seeds import seeded
+
 
 class Members(nn.Module):
     """K copies of a network whose parameters are stacked along a leading dimension of members.
@@ -22,8 +24,7 @@ class Members(nn.Module):
         super().__init__()
         copies = []
         for seed in seeds:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
+            with seeded(seed):
                 copies.append(build())
         parameters, buffers = stack_module_state(copies)
         self.count = len(seeds)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.channels import Channel
+from pyro_fairvae.seeds import seeded
 from pyro_fairvae.training import Fit
 
 INTERVAL = (0.05, 0.95)
@@ -17,8 +18,7 @@ INTERVAL = (0.05, 0.95)
 @torch.no_grad()
 def channel_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) -> Tensor:
     """Draws of P(observed | latent) at the chosen epochs, (draws, members, values, outcomes)."""
-    with fit.at_chosen_epoch() as program, torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with fit.at_chosen_epoch() as program, seeded(seed, fit.device):
         sites = program.guide.sites
         rows = [
             sites.distribution(channel.site(value)).sample(torch.Size([draws]))

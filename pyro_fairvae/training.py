@@ -24,6 +24,7 @@ from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.priors import PRIORS, channel
 from pyro_fairvae.risks import GAPS, IMPUTERS, MonteCarloRisk
+from pyro_fairvae.seeds import derive_seed, seeded
 
 EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
 
@@ -195,13 +196,19 @@ class Fit:
         finally:
             self.program.load_state(last)
 
+    @property
+    def device(self) -> torch.device:
+        return self.program.model.log_scale.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.program.model.log_scale.dtype
+
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
-        """P_f(y|x) of each member, (members, rows, classes)."""
-        guide = self.program.guide
-        like = next(guide.parameters())
+        """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
         pieces = [
-            guide.heads(piece.to(like.device, like.dtype)).class_logits.softmax(-1).cpu()
+            self.program.guide.heads(piece.to(self.device, self.dtype)).class_logits.softmax(-1).cpu()
             for piece in x.split(EVALUATION_ROWS, dim=-2)
         ]
         return torch.cat(pieces, dim=-2)
@@ -307,10 +314,8 @@ class _Run:
 
     def _train_epoch(self) -> dict[str, Tensor]:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
-        devices = [self.train.x.device] if self.train.x.is_cuda else []
         sums: dict[str, Tensor] = {}
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(_seed(self.seeds[0], self.epoch, 1))
+        with seeded(derive_seed(self.seeds[0], self.epoch, 1), self.train.x.device):
             for step, index in enumerate(self._order().tensor_split(self.steps, dim=-1)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
                 self.objective.progress = done
@@ -324,7 +329,8 @@ class _Run:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""
         seeds = self.seeds[:1] if self.train.members is None else self.seeds
         orders = [
-            np.random.default_rng(_seed(seed, self.epoch, 0)).permutation(self.train.rows) for seed in seeds
+            np.random.default_rng(derive_seed(seed, self.epoch, 0)).permutation(self.train.rows)
+            for seed in seeds
         ]
         order = torch.from_numpy(np.stack(orders)).to(self.train.x.device)
         return order[0] if self.train.members is None else order
@@ -392,7 +398,3 @@ def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
     stated_rows = totals.pop("stated").clamp(min=1)
     error = totals.pop("error") / stated_rows
     return {name: total / table.rows for name, total in totals.items()} | {"error": error}
-
-
-def _seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(list(parts)).generate_state(1)[0])

@@ -21,6 +21,7 @@ import torch
 from pyro_fairvae.run.command import add_options, given_options, run_command
 from tqdm import tqdm
 
+from pyro_fairvae.errors import require
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import channel_draws
 from pyro_fairvae.report import draw_frontier, draw_posterior, results_table, withholding_table
@@ -56,14 +57,16 @@ def run(arguments: argparse.Namespace) -> None:
     values = read_options(arguments.config) if arguments.config else {}
     config = build(TrainConfig, values | given_options(arguments, TrainConfig))
     device = resolve_device(arguments.device)
-    if arguments.threads:
+    if arguments.threads is not None:
+        require(arguments.threads >= 1, f"--threads must be at least 1, got {arguments.threads}.")
         torch.set_num_threads(arguments.threads)
     pyro.enable_validation(False)  # costs a tenth of a step, and the program is tested with it on
     with tqdm(total=config.settings.epochs, unit="epoch", disable=arguments.quiet, file=sys.stderr) as bar:
         bar.set_description("training")
 
         def show(done: Progress) -> None:
-            bar.n = done.epoch - 1
+            if bar.n < done.epoch - 1:  # resumed; epochs done earlier do not count for the time left
+                bar.initial = bar.n = done.epoch - 1
             bar.set_postfix_str(_parts(done), refresh=False)
             bar.update()
 

@@ -150,6 +150,7 @@ def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
         (["--rows", "4000000"], "4000000 rows were asked for"),
         (["--prior-a", "truthfull"], "Did you mean 'truthful'"),
         (["--seed", "-1"], "seed must not be negative"),
+        (["--threads", "0"], "--threads must be at least 1"),
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--config", "no-such-file.yaml"], "cannot read the config file"),
         (["--data-dir", "no-such-folder", "--dataset", "adult"], "does not hold adult.data"),

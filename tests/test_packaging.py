@@ -14,7 +14,7 @@ FOLDERS = {"pyro_fairvae": "pyro_fairvae", "models": "pyro_fairvae.models", "gui
 
 # Each may import its own layer and those before it.
 LAYERS = [
-    {"errors", "options", "batch", "channels", "networks", "metrics", "data"},
+    {"errors", "options", "seeds", "batch", "channels", "networks", "metrics", "data"},
     {"risks"},
     {"models"},
     {"guides"},

@@ -111,15 +111,17 @@ def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
 
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
     """Expected metrics of the last epoch's decisions under the imputations of the chosen epoch."""
-    like = next(fitted.program.guide.parameters())
-    table = parts.validation.to(like.device, like.dtype)
+    table = parts.validation.to(fitted.device, fitted.dtype)
     imputer = fitted.settings.imputer
     with fitted.at_chosen_epoch() as program:
         pieces = [impute(log_imputed(encoding, imputer)) for _, encoding in program.encode(table)]
     imputed = torch.cat(pieces, dim=1).double().cpu().numpy()
     decided = fitted.predict_proba(table.x).argmax(-1).numpy()
-    y_obs = table.y_obs.cpu().numpy()
-    return [evaluate_expected(y_obs, decided[k], imputed[k], table.classes) for k in range(len(decided))]
+    y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
+    return [
+        evaluate_expected(*member, classes=table.classes)
+        for member in zip(y_obs, decided, imputed, strict=True)
+    ]
 
 
 def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[str, Any] | None:

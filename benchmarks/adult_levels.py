@@ -21,19 +21,22 @@ from joblib import Parallel, delayed
 from scipy import stats
 
 from pyro_fairvae.data import LEVELS
+from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build
 from pyro_fairvae.report.text import align
-from pyro_fairvae.studies.config import TrainConfig
+from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import train_run
 
 
 def one_run(group: str, level: str, seed: int, out: Path) -> dict[str, Any]:
     folder = out / f"{group}-{level}-{seed}"
+    config = build(TrainConfig, {"group": group, "level": level, "seed": seed})
     if not (folder / "posterior.json").exists():
         torch.set_num_threads(1)
         pyro.enable_validation(False)
-        config = build(TrainConfig, {"group": group, "level": level, "seed": seed})
         train_run(config, folder, torch.device("cpu"), resume=True)
+    elif read_options(folder / "config.json") != config.flat():
+        raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")
     results = json.loads((folder / "results.json").read_text())
     posterior = json.loads((folder / "posterior.json").read_text())["a"]
     first, chosen = results["members"][0]["test"], results["members"][results["selected"]]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pyro_fairvae.errors import require
 
@@ -83,9 +84,8 @@ class Channel:
         ``matrix`` is (members, values, outcomes), ``observed`` (rows,) or (members, rows); the result
         is (members, rows, values).
         """
-        by_outcome = matrix.mT  # (members, outcomes, values)
-        index = observed.expand(matrix.shape[0], observed.shape[-1]).unsqueeze(-1)
-        likelihood = by_outcome.gather(1, index.expand(*index.shape[:-1], self.values))
+        # A product instead of an index: on CUDA the gradient of an index is not deterministic.
+        likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
         possible = likelihood > 0
         return torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
 

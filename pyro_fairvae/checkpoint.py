@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
-import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,16 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    """Write JSON; a number that is not finite becomes ``null``, which JSON has."""
+    write_whole(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
@@ -53,13 +62,13 @@ def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, 
     try:
         content = torch.load(path, map_location=device, weights_only=True)
         saved, state = content["config"], content["state"]
-    except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as reason:
+        differing = [
+            f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
+            for key in sorted(saved.keys() | config.keys())
+            if saved.get(key) != config.get(key)
+        ]
+    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
         raise InputError(f"{path} is not a checkpoint, or is broken; delete it to start anew.") from reason
-    differing = [
-        f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
-        for key in sorted(saved.keys() | config.keys())
-        if saved.get(key) != config.get(key)
-    ]
     if differing:
         raise InputError(
             f"{path} is a checkpoint of another config: {'; '.join(differing)}. "

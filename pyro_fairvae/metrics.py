@@ -3,15 +3,19 @@
 Decisions are rounded predictions. ``deo`` is the largest difference between groups of
 P(Ŷ = y | Y = y, A = a) over classes y (for two classes Fairlearn's equalized odds difference), ``deopp``
 that of the last class alone, ``ddp`` the largest difference of P(Ŷ = y | A = a).
+
+A group without a row in a cell has no rate there and is left out of that comparison; Fairlearn alone would
+count its rate as 0. Where fewer than two groups can be compared at all, the metric is NaN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from fairlearn.metrics import demographic_parity_difference, equal_opportunity_difference
+from fairlearn.metrics import selection_rate_difference, true_positive_rate_difference
 from sklearn.metrics import zero_one_loss
 
 Array = npt.NDArray[Any]
@@ -24,14 +28,19 @@ def evaluate(
 
     ``weight`` counts a row as more or less than one.
     """
-    given = {"sensitive_features": a, "sample_weight": weight}
-    opportunities = [equal_opportunity_difference(y == c, decided == c, **given) for c in range(classes)]
-    parities = [demographic_parity_difference(y == c, decided == c, **given) for c in range(classes)]
+    weight = np.ones(len(y)) if weight is None else weight
+    opportunities = [
+        _difference(true_positive_rate_difference, y == c, decided == c, a, np.where(y == c, weight, 0))
+        for c in range(classes)
+    ]
+    parities = [
+        _difference(selection_rate_difference, y == c, decided == c, a, weight) for c in range(classes)
+    ]
     return {
         "error": float(zero_one_loss(y, decided, sample_weight=weight)),
-        "deo": float(max(opportunities)),
-        "deopp": float(opportunities[-1]),
-        "ddp": float(max(parities)),
+        "deo": _largest(opportunities),
+        "deopp": opportunities[-1],
+        "ddp": _largest(parities),
     }
 
 
@@ -42,7 +51,7 @@ def evaluate_expected(
 
     ``imputed`` is P(y, a | row), (rows, classes, groups). Each row enters once for each (y, a), weighed
     by its probability, so that rates are those of expected cell masses. ``error`` is taken on rows with
-    a stated label (``y_obs < classes``). No hidden truth is read.
+    a stated label (``y_obs < classes``), or is expected, too, where there is none. No hidden truth is read.
     """
     rows, _, groups = imputed.shape
     y, a = np.meshgrid(np.arange(classes), np.arange(groups), indexing="ij")
@@ -54,4 +63,20 @@ def evaluate_expected(
         imputed.ravel(),
     )
     stated = y_obs < classes
-    return metrics | {"error": float(zero_one_loss(y_obs[stated], decided[stated]))}
+    if stated.any():
+        metrics["error"] = float(zero_one_loss(y_obs[stated], decided[stated]))
+    return metrics
+
+
+def _difference(metric: Callable[..., float], y: Array, decided: Array, a: Array, weight: Array) -> float:
+    """A Fairlearn difference over the groups that have mass; NaN where fewer than two have."""
+    mass = np.bincount(a, weights=weight)
+    kept = mass[a] > 0
+    if (mass > 0).sum() < 2:
+        return float("nan")
+    return float(metric(y[kept], decided[kept], sensitive_features=a[kept], sample_weight=weight[kept]))
+
+
+def _largest(values: list[float]) -> float:
+    known = [value for value in values if not np.isnan(value)]
+    return max(known, default=float("nan"))

@@ -34,9 +34,10 @@ class Weights:
     objective: str = option(
         "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
     )
-    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02)")
+    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02, or 1 for 'paper')")
     supervision_weight: float | None = option(
-        None, "s, weight of the conditional likelihoods (default: 1 − κ, so that evidence counts once)"
+        None,
+        "s, weight of the conditional likelihoods (default: 1 − κ: evidence counts once; 1 for 'paper')",
     )
     reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
     kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
@@ -148,7 +149,12 @@ class FairELBO(TraceEnum_ELBO):
         return loss.item()
 
     def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:
-        return self.differentiable_loss(model, guide, batch).item()
+        """The objective as a number; unlike a step, it leaves the risk's memory as it was."""
+        remembered = self.risk.state()
+        with torch.enable_grad():  # TraceEnum_ELBO refuses to compute what cannot be differentiated
+            loss = self.differentiable_loss(model, guide, batch).item()
+        self.risk.load_state(remembered)
+        return loss
 
     def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:
         """The objective, summed over members; :attr:`parts` is set beside it."""

@@ -51,15 +51,20 @@ class MembersAdamW(PyroOptim):
         return optimizer
 
     def _clip_members(self) -> None:
-        """Scale each member's gradient, over all its parameters, to a norm of at most ``clip``."""
+        """Scale each member's gradient, over all its parameters, to a norm of at most ``clip``.
+
+        A gradient that is not finite is dropped, so that one bad batch does not end a member.
+        """
         assert self.optimizer is not None
         grads = [
             p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
         ]
         norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)  # (members,)
-        factor = (self.clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+        finite = norms.isfinite()
+        factor = torch.where(finite, (self.clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
         for grad in grads:
-            grad.mul_(factor.view(-1, *[1] * (grad.dim() - 1)))
+            shape = (-1, *[1] * (grad.dim() - 1))
+            grad.masked_fill_(~finite.view(shape), 0.0).mul_(factor.view(shape))
 
     def get_state(self) -> dict[str, Any]:
         return {} if self.optimizer is None else self.optimizer.state_dict()

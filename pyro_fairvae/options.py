@@ -54,7 +54,7 @@ class Option:
         try:
             read = self.kind(value)
             exact = not isinstance(value, bool) and (self.kind is not int or float(value) == read)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             exact = False
         if not exact:
             what = {"int": "a whole number", "float": "a number", "str": "a word"}[self.kind.__name__]

@@ -18,7 +18,7 @@ INTERVAL = (0.05, 0.95)
 @torch.no_grad()
 def channel_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) -> Tensor:
     """Draws of P(observed | latent) at the chosen epochs, (draws, members, values, outcomes)."""
-    with fit.at_chosen_epoch() as program, seeded(seed, fit.device):
+    with fit.at_chosen_epoch() as program, seeded(seed):
         sites = program.guide.sites
         rows = [
             sites.distribution(channel.site(value)).sample(torch.Size([draws]))

@@ -15,9 +15,8 @@ def derive_seed(*parts: int) -> int:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Draws on the CPU and on ``device`` depend on ``seed`` alone, for the time of a ``with``."""
-    devices = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+def seeded(seed: int) -> Iterator[None]:
+    """Draws on the CPU and on every CUDA device depend on ``seed`` alone, for the time of a ``with``."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield

@@ -71,8 +71,12 @@ class Settings:
         for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         for name in ("lr", "sites_lr", "clip"):
-            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}.")
-        require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
+        require(
+            0 <= self.weight_decay < math.inf,
+            f"weight_decay must be finite and not negative, got {self.weight_decay}.",
+        )
 
     def monte_carlo_risk(self) -> MonteCarloRisk:
         return MonteCarloRisk(GAPS[self.risk], self.samples, self.temperature, self.memory)
@@ -97,6 +101,9 @@ def resolve_device(name: str) -> torch.device:
     except RuntimeError as reason:
         raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from reason
     require(
+        device.type in ("cpu", "cuda"), f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N."
+    )
+    require(
         device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
         f"device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices here; "
         "use --device cpu or auto.",
@@ -116,7 +123,10 @@ class Program:
             lambda: Encoder(mlp_trunk(width, settings.hidden, settings.layers), settings.hidden, *sizes),
             seeds,
         )
-        decoder = Members(lambda: ColumnDecoder(*sizes, settings.decoder_hidden, width), seeds)
+        decoder = Members(
+            lambda: ColumnDecoder(*sizes, settings.decoder_hidden, width),
+            [derive_seed(seed, 1) for seed in seeds],
+        )
         self.model = FairSSVAE(
             decoder,
             train.columns,
@@ -238,7 +248,8 @@ def fit(
     """Train one member for each of ``weights_of_risk`` in a single SVI run.
 
     ``seeds`` is one seed for all members (equal initial weights, so that they differ in λ alone) or
-    one for each. ``train`` may give each member rows of its own (:meth:`Observed.stack`).
+    one for each, which sets its initial weights and, where ``train`` gives each member rows of its own
+    (:meth:`Observed.stack`), their order; shared rows and noise follow the first.
     ``after_epoch`` is called after each epoch; the ``state`` that it can save, given back here, goes on
     from that epoch to the same numbers as an unbroken run.
     """
@@ -306,6 +317,7 @@ class _Run:
             held_out = held_out_scores(self.program, self.validation)
             self._choose(held_out["log_group"])
             rows = self._record(parts | held_out)
+            self._check_finite(rows)
             if after_epoch is not None:
                 after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
         return Fit(
@@ -315,7 +327,7 @@ class _Run:
     def _train_epoch(self) -> dict[str, Tensor]:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
         sums: dict[str, Tensor] = {}
-        with seeded(derive_seed(self.seeds[0], self.epoch, 1), self.train.x.device):
+        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):
             for step, index in enumerate(self._order().tensor_split(self.steps, dim=-1)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
                 self.objective.progress = done
@@ -356,25 +368,47 @@ class _Run:
         self.history += rows
         return rows
 
+    @staticmethod
+    def _check_finite(rows: list[dict[str, float]]) -> None:
+        for row in rows:
+            for name, value in row.items():
+                require(
+                    math.isfinite(value),
+                    f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
+                    f"λ = {row['weight']:g} is {value}. Lower lr, sites_lr, clip or the largest λ.",
+                )
+
     def state(self) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "parameters": self.program.state(),
-            "optimizer": self.optimizer.get_state(),
-            "risk": self.objective.risk.state(),
-            "best": self.best,
-            "chosen": self.chosen,
-            "chosen_epoch": self.chosen_epoch,
-            "history": self.history,
-        }
+        """A copy of all that is needed to go on from here."""
+        return _copy(
+            {
+                "epoch": self.epoch,
+                "parameters": self.program.state(),
+                "optimizer": self.optimizer.get_state(),
+                "risk": self.objective.risk.state(),
+                "best": self.best,
+                "chosen": self.chosen,
+                "chosen_epoch": self.chosen_epoch,
+                "history": self.history,
+            }
+        )
 
     def load_state(self, state: dict[str, Any]) -> None:
+        state = _copy(state)
         self.epoch = state["epoch"]
         self.program.load_state(state["parameters"])
         self.optimizer.set_state(state["optimizer"])
         self.objective.risk.load_state(state["risk"])
         self.best, self.chosen_epoch = state["best"], state["chosen_epoch"]
         self.chosen, self.history = state["chosen"], list(state["history"])
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list) else value
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:

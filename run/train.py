@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyro
@@ -22,72 +23,107 @@ from pyro_fairvae.run.command import add_options, given_options, run_command
 from tqdm import tqdm
 
 from pyro_fairvae.errors import require
-from pyro_fairvae.options import build
+from pyro_fairvae.options import build, nested, option
 from pyro_fairvae.posterior import channel_draws
 from pyro_fairvae.report import draw_frontier, draw_posterior, results_table, withholding_table
 from pyro_fairvae.studies.config import TrainConfig, read_options
-from pyro_fairvae.studies.single_run import RunResult, train_run
+from pyro_fairvae.studies.single_run import FRONTIER_FIGURE, POSTERIOR_FIGURE, RunResult, train_run
 from pyro_fairvae.training import Progress, resolve_device
 
 SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a run happens, which does not decide its numbers."""
+
+    out: str | None = option(None, "folder for everything the run produces (required)")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    threads: int | None = option(None, "CPU threads; all cores unless given")
+    data_dir: str | None = option(
+        None, "folder with the data set's files; $FAIRVAE_DATA, the cache, or fetched unless given"
+    )
+
+    def __post_init__(self) -> None:
+        require(self.out is not None, "no folder was given; name one with --out.")
+        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All options that flags or a file may set."""
+
+    place: Place = nested(Place)
+    config: TrainConfig = nested(TrainConfig)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_argument_group("where and how")
-    where.add_argument("--out", type=Path, required=True, help="folder for everything the run produces")
-    where.add_argument(
-        "--config", type=Path, help="YAML or JSON file with options by name; flags override it"
-    )
-    where.add_argument(
-        "--data-dir",
-        type=Path,
-        help="folder with the data set's files (default: $FAIRVAE_DATA, then the cache, then fetched)",
-    )
-    where.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    where.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
-    where.add_argument(
+    how = parser.add_argument_group("how")
+    how.add_argument("--config", type=Path, help="YAML or JSON file with options by name; flags override it")
+    how.add_argument(
         "--resume", action="store_true", help="go on from the checkpoint in --out, if there is one"
     )
-    where.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
-    where.add_argument("--quiet", action="store_true", help="no progress bar")
-    add_options(parser, TrainConfig)
+    how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
+    how.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_options(parser, Everything)
 
 
 def run(arguments: argparse.Namespace) -> None:
     values = read_options(arguments.config) if arguments.config else {}
-    config = build(TrainConfig, values | given_options(arguments, TrainConfig))
-    device = resolve_device(arguments.device)
-    if arguments.threads is not None:
-        require(arguments.threads >= 1, f"--threads must be at least 1, got {arguments.threads}.")
-        torch.set_num_threads(arguments.threads)
+    everything = build(Everything, values | given_options(arguments, Everything))
+    place, config = everything.place, everything.config
+    out, device = Path(str(place.out)), resolve_device(place.device)
+    if place.threads is not None:
+        torch.set_num_threads(place.threads)
     pyro.enable_validation(False)  # costs a tenth of a step, and the program is tested with it on
-    with tqdm(total=config.settings.epochs, unit="epoch", disable=arguments.quiet, file=sys.stderr) as bar:
-        bar.set_description("training")
-
-        def show(done: Progress) -> None:
-            if bar.n < done.epoch - 1:  # resumed; epochs done earlier do not count for the time left
-                bar.initial = bar.n = done.epoch - 1
-            bar.set_postfix_str(_parts(done), refresh=False)
-            bar.update()
-
+    bar = ProgressBar(config.settings.epochs, arguments.quiet)
+    try:
         result = train_run(
-            config, arguments.out, device, arguments.data_dir, arguments.resume, arguments.overwrite, show
+            config, out, device, place.data_dir, arguments.resume, arguments.overwrite, bar.start, bar.show
         )
-        bar.n = config.settings.epochs
-    write_figures(config, result, arguments.out)
+    finally:
+        bar.close()
+    write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
     print(withholding_table(result.posterior, result.group_names, config.data.missingness().unavailable))
-    print(f"\nEverything is in {arguments.out}")
+    print(f"\nEverything is in {out}")
+
+
+class ProgressBar:
+    """Epochs, the parts of the objective and the time left, from the moment that training starts."""
+
+    def __init__(self, epochs: int, quiet: bool) -> None:
+        self.epochs, self.quiet = epochs, quiet
+        self.bar: tqdm | None = None
+
+    def start(self, epochs_done: int) -> None:
+        self.bar = tqdm(
+            total=self.epochs,
+            initial=epochs_done,
+            unit="epoch",
+            desc="training",
+            disable=self.quiet,
+            file=sys.stderr,
+        )
+
+    def show(self, done: Progress) -> None:
+        if self.bar is not None:
+            self.bar.set_postfix_str(_parts(done), refresh=False)
+            self.bar.update()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
 
 def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
-    """``frontier.png`` and ``posterior.png``."""
-    draw_frontier(out / "frontier.png", result.results)
+    """Error against unfairness, and the posterior of who withholds."""
+    draw_frontier(out / FRONTIER_FIGURE, result.results)
     channel = result.fit.program.guide.channel_a
     drawn = channel_draws(result.fit, channel)[..., channel.unavailable].flatten(0, 1).numpy()
     truth = config.data.missingness().unavailable
     draws = {f"P(∅ | {name})": drawn[:, g] for g, name in enumerate(result.group_names)}
-    draw_posterior(out / "posterior.png", draws, dict(zip(draws, truth, strict=True)))
+    draw_posterior(out / POSTERIOR_FIGURE, draws, dict(zip(draws, truth, strict=True)))
 
 
 def _parts(done: Progress) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pyro_fairvae.run.__main__ import main
+from pyro_fairvae.run.train import Everything
 
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build, options_of
@@ -63,7 +65,8 @@ def test_the_demos_command_with_tiny_sizes(
             assert 0 < found["q05"] < found["mean"] < found["q95"] < 1
     config = json.loads((out / "config.json").read_text())
     assert config["seed"] == 0
-    assert config["versions"]["torch"] == torch.__version__
+    assert config["environment"]["torch"] == torch.__version__
+    assert config["environment"]["device"] == "cpu"
     history = np.genfromtxt(out / "history.csv", delimiter=",", names=True)
     assert len(history) == 2 * 2
     assert {"risk", "x", "groups", "labels", "log_group", "kl_channels"} <= set(history.dtype.names)
@@ -123,8 +126,10 @@ def test_a_run_repeats_from_its_own_config(tmp_path: Path) -> None:
 
 def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
     path = tmp_path / "options.yaml"
-    path.write_text("dataset: synthetic\nepochs: 7\nlambdas: [0, 1]\nelbo_weight: 0.1\n")
-    config = build(TrainConfig, read_options(path) | {"epochs": "3"})
+    path.write_text("dataset: synthetic\nepochs: 7\nlambdas: [0, 1]\nelbo_weight: 0.1\ndevice: cpu\n")
+    everything = build(Everything, read_options(path) | {"epochs": "3", "out": "somewhere"})
+    config = everything.config
+    assert (everything.place.device, everything.place.out) == ("cpu", "somewhere")
     assert (config.data.dataset, config.settings.epochs, config.lambdas) == ("synthetic", 3, (0.0, 1.0))
     assert config.settings.weights.elbo_weight == 0.1
 
@@ -149,8 +154,12 @@ def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
         (["--temperature", "0"], "temperature of the risk must be positive"),
         (["--rows", "4000000"], "4000000 rows were asked for"),
         (["--prior-a", "truthfull"], "Did you mean 'truthful'"),
-        (["--seed", "-1"], "seed must not be negative"),
-        (["--threads", "0"], "--threads must be at least 1"),
+        (["--seed", "-1"], r"seed must be within \[0, 2\^63\), got -1"),
+        (["--seed", "100000000000000000000"], "seed must be within"),
+        (["--threads", "0"], "threads must be at least 1"),
+        (["--lr", "inf"], "lr must be positive and finite"),
+        (["--device", "meta"], "device 'meta' is not supported"),
+        (["--resume", "--overwrite"], "give one of them"),
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--config", "no-such-file.yaml"], "cannot read the config file"),
         (["--data-dir", "no-such-folder", "--dataset", "adult"], "does not hold adult.data"),
@@ -164,10 +173,41 @@ def test_bad_input_is_one_message_and_leaves_nothing(
     error = capsys.readouterr().err
     assert error.startswith("fairvae: ")
     assert "Traceback" not in error
-    import re
-
     assert re.search(complaint, error)
     assert not out.exists()
+
+
+def test_an_infinite_whole_number_in_a_file_is_refused() -> None:
+    with pytest.raises(InputError, match="expects a whole number"):
+        build(TrainConfig, {"epochs": float("inf")})
+
+
+def test_no_out_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SYNTHETIC) == 2
+    assert "name one with --out" in capsys.readouterr().err
+
+
+def test_bad_input_is_one_message_with_the_bar_on_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = [word for word in SYNTHETIC if word != "--quiet"]
+    assert run(*arguments, "--rows", "4000000", "--out", tmp_path / "run") == 2
+    assert capsys.readouterr().err.startswith("fairvae: 4000000 rows")
+
+
+def test_nothing_stated_at_all_still_ends_well(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(*SYNTHETIC, "--label-missing", "1", "--alpha", "1", "--beta", "1", "--out", out) == 0
+    assert json.loads((out / "results.json").read_text())["members"][0]["val"]["error"] <= 1
+
+
+def test_files_of_someone_else_are_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("mine")
+    assert run(*SYNTHETIC, "--out", tmp_path) == 2
+    assert "already holds a run (config.json)" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_text() == "mine"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -242,7 +282,7 @@ def test_each_way_to_start_explains_itself() -> None:
         done = subprocess.run(
             [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=True
         )
-        for name in options_of(TrainConfig):
+        for name in options_of(Everything):
             assert f"--{name.replace('_', '-')}" in done.stdout
 
 

@@ -33,6 +33,22 @@ def test_three_classes_take_the_worst() -> None:
     assert evaluate(y, decided, a, classes=3)["deo"] == pytest.approx(max(max(r) - min(r) for r in recall))
 
 
+def test_a_group_without_rows_in_a_cell_is_left_out_of_its_comparison() -> None:
+    y, a = np.array([0, 0, 0, 1, 1, 0]), np.array([0, 0, 0, 1, 1, 1])  # nobody of group 0 in class 1
+    found = evaluate(y, y, a, classes=2)
+    assert found["deo"] == 0  # a perfect classifier; the comparison in class 0 remains
+    assert np.isnan(found["deopp"])
+    three = np.array([0, 0, 0, 1, 1, 2])
+    decided = np.array([0, 0, 1, 1, 0, 0])
+    assert evaluate(y, decided, three, classes=2)["deo"] == pytest.approx(1 / 3)  # groups 0 and 2 in class 0
+
+
+def test_without_stated_labels_the_error_is_expected() -> None:
+    imputed = np.full((4, 2, 2), [[0.1, 0.1], [0.4, 0.4]])
+    found = evaluate_expected(np.full(4, 2), np.array([1, 1, 1, 0]), imputed, 2)
+    assert found["error"] == pytest.approx((3 * 0.2 + 0.8) / 4)
+
+
 def test_expected_metrics_of_known_cells_are_the_metrics() -> None:
     y, decided, a = draw(300)
     imputed = np.zeros((300, 2, 2))

@@ -101,7 +101,7 @@ def test_bad_priors_are_refused(prior: tuple[tuple[float, ...], ...], complaint:
         Channel("a", prior)
 
 
-def test_the_guides_own_docstring_order_is_that_of_its_sites() -> None:
+def test_sites_of_model_and_guide_come_in_the_order_of_their_docstrings() -> None:
     table = three_groups()
     program = Program(table, Settings(**SMALL), [0])  # type: ignore[arg-type]
     batch = table.batch(torch.arange(5))

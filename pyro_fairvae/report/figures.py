@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def draw_frontier(path: Path, results: dict[str, Any], metric: str = "deo") -> N
 def draw_posterior(path: Path, draws: dict[str, np.ndarray], truth: dict[str, float] | None = None) -> None:
     """Densities of rates between 0 and 1, by label, with the truth as a dashed line where it is known."""
     figure, axes = _figure(5.6, 3.6)
-    for (label, values), colour in zip(draws.items(), COLOURS, strict=False):
+    for (label, values), colour in zip(draws.items(), cycle(COLOURS), strict=False):
         low, high = np.quantile(values, [0.05, 0.95])
         if high - low < 1e-9:  # a point estimate has no density
             axes.axvline(float(values.mean()), color=colour, label=f"{label}: {values.mean():.3f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ def results_table(results: dict[str, Any]) -> str:
     metrics = ("error", "deo", "deopp", "ddp")
     lines = [["λ", *(f"{name} %" for name in metrics), "validation error %", "validation deo %", ""]]
     for k, member in enumerate(results["members"]):
-        tested = [f"{100 * member['test'][name]:.2f}" for name in metrics]
-        validated = [f"{100 * member['val'][name]:.2f}" for name in ("error", "deo")]
+        tested = [_percent(member["test"][name]) for name in metrics]
+        validated = [_percent(member["val"][name]) for name in ("error", "deo")]
         star = "*" if k == results["selected"] else ""
         lines.append([f"{member['weight']:g}", *tested, *validated, star])
     return (
@@ -20,6 +21,10 @@ def results_table(results: dict[str, Any]) -> str:
         + "\n* least expected validation DEO within one point of validation error of the smallest λ"
         + "\n  (validation: expected under the learned imputations, nothing hidden is read)"
     )
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.2f}"
 
 
 def withholding_table(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,21 +49,27 @@ def parity(sums: CellSums) -> Rates:
     return Rates(total, sums.mass.sum(-2).unsqueeze(-2).expand_as(total))
 
 
+class Gaps(NamedTuple):
+    """F, whether it is of all cells (``whole``), and whether anything could be compared (else F is 0)."""
+
+    value: Tensor
+    whole: Tensor
+    some: Tensor
+
+
 @dataclass(frozen=True)
 class Gap:
     r"""The largest difference of a rate between two groups, over all comparisons:
 
     .. math:: F = \max_j \max_{a, a'} | r_{ja} - r_{ja'} |
 
-    Called on sums it returns F and whether F is *whole*: an empty cell has no rate, so it leaves the
-    maximum instead of entering it as a zero, and an F that lost a comparison so is not whole. Where
-    nothing can be compared at all, F is NaN-free 0 and ``any`` is False.
+    An empty cell has no rate, so it leaves the maximum instead of entering it as a zero; see :class:`Gaps`.
     """
 
     name: str
     rates: Callable[[CellSums], Rates]
 
-    def __call__(self, sums: CellSums) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, sums: CellSums) -> Gaps:
         rates = self.rates(sums)
         filled = rates.mass > 0
         rate = rates.total / torch.where(filled, rates.mass, 1)
@@ -70,7 +77,7 @@ class Gap:
         lowest = rate.masked_fill(~filled, torch.inf).amin(-1)
         comparable = filled.sum(-1) > 1
         gap = torch.where(comparable, highest, 0) - torch.where(comparable, lowest, 0)
-        return gap.amax(-1), filled.flatten(-2).all(-1), comparable.any(-1)
+        return Gaps(gap.amax(-1), filled.flatten(-2).all(-1), comparable.any(-1))
 
 
 GAPS = {

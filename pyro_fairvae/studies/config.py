@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from pyro_fairvae import __version__
@@ -18,6 +19,7 @@ from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.training import Settings, check_weights
 
+ENVIRONMENT = "environment"
 PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "torch")
 
 
@@ -68,7 +70,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_weights(self.lambdas)
-        require(self.seed >= 0, f"seed must not be negative, got {self.seed}.")
+        require(0 <= self.seed < 2**63, f"seed must be within [0, 2^63), got {self.seed}.")
 
     def flat(self) -> dict[str, Any]:
         """All options by name, in types that JSON has."""
@@ -85,9 +87,15 @@ def _flatten(values: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def versions() -> dict[str, str]:
+def environment(device: torch.device) -> dict[str, str | int]:
     """What the numbers of a run may depend on besides its config."""
-    found = {"python": platform.python_version(), "machine": platform.machine(), "pyro_fairvae": __version__}
+    found: dict[str, str | int] = {
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "pyro_fairvae": __version__,
+    }
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -108,5 +116,5 @@ def read_options(path: Path) -> dict[str, Any]:
         raise InputError(f"the config file {path} is not valid: {reason}.") from reason
     if not isinstance(content, dict):
         raise InputError(f"the config file {path} must hold options by name, got {type(content).__name__}.")
-    content.pop("versions", None)
+    content.pop(ENVIRONMENT, None)
     return content

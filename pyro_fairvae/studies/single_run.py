@@ -14,17 +14,18 @@ import torch
 
 from pyro_fairvae import checkpoint
 from pyro_fairvae.data import Complete, Splits, load, split
-from pyro_fairvae.errors import InputError
+from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.metrics import evaluate, evaluate_expected
 from pyro_fairvae.objective import log_imputed
 from pyro_fairvae.posterior import summarise
 from pyro_fairvae.risks import impute
-from pyro_fairvae.studies.config import TrainConfig, versions
+from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment
 from pyro_fairvae.training import Fit, Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 RESULTS, POSTERIOR = "results.json", "posterior.json"
-FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR)
+FRONTIER_FIGURE, POSTERIOR_FIGURE = "frontier.png", "posterior.png"
+FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, FRONTIER_FIGURE, POSTERIOR_FIGURE)
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,29 @@ def train_run(
     data_dir: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    at_start: Callable[[int], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
     """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json``.
 
     A checkpoint is written after each epoch; with ``resume`` a killed run goes on from it to the same
-    numbers, and a finished one is evaluated again.
+    numbers, and a finished one is evaluated again. ``at_start`` is told how many epochs were done before,
+    ``progress`` of each epoch done since.
     """
+    require(
+        not (resume and overwrite), "resume goes on with a run and overwrite replaces it; give one of them."
+    )
     state = _resume_state(config, out, device) if resume else None
-    if state is None:
-        _check_free(out, overwrite)
+    if state is None and not overwrite:
+        _check_free(out)
     table = load(config.data.dataset, config.data.group, data_dir)
     if config.data.rows is not None:
         table = table.take(config.data.rows, config.seed)
     parts = split(table, config.data.missingness(), config.seed)
-    _open_folder(out, config, overwrite)
+    _open_folder(out, config, device, fresh=state is None)
+
+    if at_start is not None:
+        at_start(0 if state is None else state["epoch"])
 
     def after_epoch(done: Progress) -> None:
         checkpoint.save(out / CHECKPOINT, config.flat(), done.state())
@@ -101,7 +110,8 @@ def select(weights: tuple[float, ...], validation: list[dict[str, float]], withi
     """Index of the fairest member that costs at most ``within`` of error, judged on validation."""
     limit = validation[int(np.argmin(weights))]["error"] + within
     allowed = [k for k, metrics in enumerate(validation) if metrics["error"] <= limit]
-    return min(allowed, key=lambda k: validation[k]["deo"])
+    # A DEO that could not be taken (NaN) is no reason to choose a member.
+    return min(allowed, key=lambda k: np.nan_to_num(validation[k]["deo"], nan=np.inf))
 
 
 def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
@@ -129,23 +139,23 @@ def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[
     return checkpoint.load(path, config.flat(), device) if path.exists() else None
 
 
-def _check_free(out: Path, overwrite: bool) -> None:
-    if (out / CHECKPOINT).exists() and not overwrite:
+def _check_free(out: Path) -> None:
+    if there := [name for name in FILES if (out / name).exists()]:
         raise InputError(
-            f"{out} already holds a run. Go on with it by --resume, replace it by --overwrite, "
-            "or choose another folder with --out."
+            f"{out} already holds a run ({', '.join(there)}). Go on with it by --resume, replace it by "
+            "--overwrite, or choose another folder with --out."
         )
 
 
-def _open_folder(out: Path, config: TrainConfig, overwrite: bool) -> None:
+def _open_folder(out: Path, config: TrainConfig, device: torch.device, fresh: bool) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
         raise InputError(
             f"cannot make the folder {out}: {reason.strerror}. Choose another with --out."
         ) from reason
-    checkpoint.write_json(out / CONFIG, config.flat() | {"versions": versions()})
-    if overwrite:
+    checkpoint.write_json(out / CONFIG, config.flat() | {ENVIRONMENT: environment(device)})
+    if fresh:
         for name in FILES:
             if name != CONFIG:
                 (out / name).unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from torch.nn import functional
 from pyro_fairvae.batch import Batch, Columns, Observed
 from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
-from pyro_fairvae.training import Program, Settings
+from pyro_fairvae.program import Program, Settings
 
 COLUMNS = Columns(5, (7, 16, 7, 14, 6, 41, 2))  # those of Adult
 TABLE_ROWS = 31_655

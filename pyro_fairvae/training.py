@@ -3,83 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro.infer import SVI
 from torch import Tensor
+from torch.distributions import kl_divergence
 
-from pyro_fairvae.batch import Batch, Observed
-from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
-from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
-from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
-from pyro_fairvae.objective import FairELBO, Schedule, Weights
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
-from pyro_fairvae.options import nested, option
-from pyro_fairvae.priors import PRIORS, channel
-from pyro_fairvae.risks import GAPS, IMPUTERS, MonteCarloRisk
+from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
 from pyro_fairvae.seeds import derive_seed, seeded
-
-EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
-
-    risk: str = option("deo", "fairness risk: deo, deopp or ddp")
-    samples: int = option(100, "N, Monte Carlo samples of groups and labels for the risk")
-    temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
-    memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
-    imputer: str = option("outcome", "unstated groups from x and y (outcome), or x alone (features, paper)")
-    weights: Weights = nested(Weights)
-    schedule: Schedule = nested(Schedule)
-    prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
-    prior_y: str = option("truthful", "prior on P(ỹ|y): truthful, flat or paper")
-    prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
-    likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
-    sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
-    hidden: int = option(128, "width of the encoder's layers")
-    layers: int = option(3, "number of the encoder's layers")
-    latent: int = option(16, "dimension of z")
-    decoder_hidden: int = option(64, "width of the decoder's hidden layer")
-    epochs: int = option(30, "passes over the training rows")
-    batch: int = option(1024, "rows in a step")
-    lr: float = option(1e-3, "learning rate of the networks, falling to 0 along a cosine")
-    sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
-    weight_decay: float = option(1e-4, "weight decay of the networks")
-    clip: float = option(5.0, "largest norm of a member's gradient")
-
-    def __post_init__(self) -> None:
-        choose("risk", self.risk, GAPS)
-        self.monte_carlo_risk()
-        for what, given, table in (
-            ("imputer", self.imputer, IMPUTERS),
-            ("prior", self.prior_a, PRIORS),
-            ("prior", self.prior_y, PRIORS),
-            ("prevalence", self.prevalence, PREVALENCES),
-            ("likelihood", self.likelihood, LIKELIHOODS),
-            ("guide of shared sites", self.sites, GLOBAL_GUIDES),
-        ):
-            choose(what, given, table)
-        for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("lr", "sites_lr", "clip"):
-            value = getattr(self, name)
-            require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
-        require(
-            0 <= self.weight_decay < math.inf,
-            f"weight_decay must be finite and not negative, got {self.weight_decay}.",
-        )
-
-    def monte_carlo_risk(self) -> MonteCarloRisk:
-        return MonteCarloRisk(GAPS[self.risk], self.samples, self.temperature, self.memory)
 
 
 def check_weights(weights_of_risk: Sequence[float]) -> None:
@@ -111,82 +53,14 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-class Program:
-    """A model and its guide for K members."""
-
-    def __init__(self, train: Observed, settings: Settings, seeds: Sequence[int]) -> None:
-        channel_a = channel("a", train.groups, settings.prior_a)
-        channel_y = channel("y", train.classes, settings.prior_y)
-        width = train.columns.width
-        sizes = (settings.latent, train.classes, train.groups)
-        encoder = Members(
-            lambda: Encoder(mlp_trunk(width, settings.hidden, settings.layers), settings.hidden, *sizes),
-            seeds,
-        )
-        decoder = Members(
-            lambda: ColumnDecoder(*sizes, settings.decoder_hidden, width),
-            [derive_seed(seed, 1) for seed in seeds],
-        )
-        self.model = FairSSVAE(
-            decoder,
-            train.columns,
-            settings.latent,
-            channel_a,
-            channel_y,
-            prevalence=settings.prevalence,
-            likelihood=settings.likelihood,
-        )
-        start = {
-            site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
-        }
-        for each, observed in ((channel_a, train.a_obs), (channel_y, train.y_obs)):
-            start |= {each.site(v): each.initial_concentration(v, observed) for v in range(each.values)}
-        sites = GLOBAL_GUIDES[settings.sites](
-            {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}
-        )
-        self.guide = FactoredGuide(encoder, sites, tuple(self.model.prevalence_sites), channel_a, channel_y)
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Program:
-        self.model.to(device, dtype)
-        self.guide.to(device, dtype)
-        return self
-
-    def state(self) -> dict[str, Tensor]:
-        """All parameters, each with its leading dimension of members (a view, not a copy)."""
-        return {
-            f"{part}.{name}": value.detach()
-            for part, module in (("model", self.model), ("guide", self.guide))
-            for name, value in module.state_dict().items()
-        }
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        for part, module in (("model", self.model), ("guide", self.guide)):
-            prefix = f"{part}."
-            module.load_state_dict(
-                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            )
-
-    @torch.no_grad()
-    def encode(self, table: Observed) -> Iterator[tuple[Batch, Encoding]]:
-        """The encoding of all rows, a chunk at a time, with channels at their posterior means."""
-        guide = self.guide
-        channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
-        for batch in table.chunks(EVALUATION_ROWS):
-            yield batch, guide.encode(batch, *channels)
-
-
-def _per_member(concentration: Tensor, members: int) -> Tensor:
-    """(support,) or (members, support) to (members, 1, support)."""
-    return concentration.expand(members, concentration.shape[-1]).unsqueeze(1).clone()
-
-
 @dataclass
 class Fit:
     """What a fit came to: the last epoch's classifier, and the chosen epoch's channels.
 
     :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
     classifies. :attr:`chosen` holds, for each member, those of the epoch with the best held-out
-    log P(ã|x), in which h is not overfitted yet; it says who withholds, and imputes groups.
+    log P(ã|x), in which h is not overfitted yet, and the channels' posteriors given that epoch's h and g
+    (:func:`settle_channels`); it says who withholds, and imputes groups.
     """
 
     program: Program
@@ -196,15 +70,9 @@ class Fit:
     settings: Settings
     history: list[dict[str, float]]
 
-    @contextmanager
-    def at_chosen_epoch(self) -> Iterator[Program]:
+    def at_chosen_epoch(self) -> AbstractContextManager[Program]:
         """The program with the parameters of the chosen epochs, for the time of a ``with``."""
-        last = {name: value.clone() for name, value in self.program.state().items()}
-        self.program.load_state(self.chosen)
-        try:
-            yield self.program
-        finally:
-            self.program.load_state(last)
+        return self.program.holding(self.chosen)
 
     @property
     def device(self) -> torch.device:
@@ -320,8 +188,13 @@ class _Run:
             self._check_finite(rows)
             if after_epoch is not None:
                 after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
+        chosen = self.chosen
+        if self.settings.weights.objective == "consistent":
+            with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
+                settle_channels(self.program, self.train)
+                chosen = _copy(self.program.state())
         return Fit(
-            self.program, self.chosen, self.chosen_epoch.tolist(), self.weights, self.settings, self.history
+            self.program, chosen, self.chosen_epoch.tolist(), self.weights, self.settings, self.history
         )
 
     def _train_epoch(self) -> dict[str, Tensor]:
@@ -331,7 +204,7 @@ class _Run:
             for step, index in enumerate(self._order().tensor_split(self.steps, dim=-1)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
                 self.objective.progress = done
-                self.optimizer.share = 0.5 * (1 + math.cos(math.pi * done))
+                self.optimizer.share = cosine_share(done)
                 self.svi.step(self.train.batch(index))
                 for name, part in (self.objective.parts | {"gap": self.objective.gap}).items():
                     sums[name] = sums.get(name, 0) + part
@@ -409,6 +282,44 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(each) for key, each in value.items()}
     return [_copy(each) for each in value] if isinstance(value, list) else value
+
+
+def cosine_share(done: float) -> float:
+    """Share of a learning rate that is in force after a share of training, falling from 1 to 0."""
+    return 0.5 * (1 + math.cos(math.pi * done))
+
+
+def settle_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:
+    r"""Bring the channels' posteriors to their optimum with the networks held fixed.
+
+    An epoch chosen by held-out likelihood may come before the channels have settled, and among unsettled
+    ones the held-out rows would pick the rate that fits themselves. This minimises, over the posterior q of
+    each channel alone,
+
+    .. math:: -E_q \sum_i \log \sum_a h(a|x_i) P(\tilde a_i|a) + \mathrm{KL}(q \| \mathrm{prior}),
+
+    the same for y with g, over all rows of ``table``. It is the "consistent" objective as far as the
+    channels are concerned, so fits of the paper's objective go without it.
+    """
+    guide = program.guide
+    encodings = [encoding.heads for _, encoding in program.encode(table)]
+    for channel, observed, logits in (
+        (guide.channel_a, table.a_obs, [heads.group_logits for heads in encodings]),
+        (guide.channel_y, table.y_obs, [heads.class_logits for heads in encodings]),
+    ):
+        log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
+        sites = [channel.site(value) for value in range(channel.values)]
+        priors = [dist.Dirichlet(channel.concentration(value, log_latent)) for value in range(channel.values)]
+        optimizer = torch.optim.Adam([getattr(guide.sites, site) for site in sites], foreach=True)
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)
+            posteriors = [guide.sites.distribution(site) for site in sites]
+            matrix = channel.matrix([posterior.rsample() for posterior in posteriors]).squeeze(-3)
+            evidence = (log_latent + channel.log_likelihood(matrix, observed)).logsumexp(-1).sum()
+            kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
+            optimizer.zero_grad()
+            ((kl - evidence) / table.rows).backward()
+            optimizer.step()
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:

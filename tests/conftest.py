@@ -11,7 +11,7 @@ import torch
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.data import Missingness, Splits, Table, load, split, synthetic
 from pyro_fairvae.errors import InputError
-from pyro_fairvae.training import Settings
+from pyro_fairvae.program import Settings
 
 torch.set_num_threads(1)
 

@@ -13,7 +13,7 @@ from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
 from pyro_fairvae.priors import channel
-from pyro_fairvae.training import Program, Settings
+from pyro_fairvae.program import Program, Settings
 from tests.conftest import SMALL, three_groups
 
 

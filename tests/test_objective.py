@@ -14,7 +14,7 @@ from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.objective import FairELBO, Weights
 from pyro_fairvae.optimizer import MembersAdamW
-from pyro_fairvae.training import Program, Settings
+from pyro_fairvae.program import Program, Settings
 from tests.conftest import SMALL, three_groups
 
 

@@ -19,7 +19,7 @@ LAYERS = [
     {"models"},
     {"guides"},
     {"objective"},
-    {"priors", "optimizer", "checkpoint", "training"},
+    {"priors", "optimizer", "checkpoint", "program", "training"},
     {"posterior", "decisions", "audit"},
     {"estimator", "baselines"},
     {"studies"},

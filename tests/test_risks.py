@@ -16,9 +16,9 @@ from torch import Tensor
 
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.objective import FairELBO, log_imputed
+from pyro_fairvae.program import Program, Settings
 from pyro_fairvae.risks import GAPS, IMPUTERS, CellSums, MonteCarloRisk, impute, soften
 from pyro_fairvae.risks.estimator import draw_cell_sums
-from pyro_fairvae.training import Program, Settings
 from tests.conftest import SMALL, three_groups
 
 FAIRLEARN = {

@@ -18,8 +18,9 @@ from pyro_fairvae.errors import InputError
 from pyro_fairvae.objective import OBJECTIVES, Schedule, Weights
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.priors import PRIORS
+from pyro_fairvae.program import Settings
 from pyro_fairvae.risks import GAPS, IMPUTERS
-from pyro_fairvae.training import Fit, Progress, Settings, fit
+from pyro_fairvae.training import Fit, Progress, fit
 from tests.conftest import SMALL
 from tests.noise import noise_of
 

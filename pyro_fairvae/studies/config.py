@@ -17,7 +17,8 @@ from pyro_fairvae import __version__
 from pyro_fairvae.data import DATASETS, LEVELS, Missingness
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.options import nested, option
-from pyro_fairvae.training import Settings, check_weights
+from pyro_fairvae.program import Settings
+from pyro_fairvae.training import check_weights
 
 ENVIRONMENT = "environment"
 PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "torch")

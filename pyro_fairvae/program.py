@@ -1,0 +1,156 @@
+"""A model, its guide and the settings that both are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.batch import Batch, Observed
+from pyro_fairvae.errors import choose, require
+from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
+from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
+from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
+from pyro_fairvae.objective import Schedule, Weights
+from pyro_fairvae.options import nested, option
+from pyro_fairvae.priors import PRIORS, channel
+from pyro_fairvae.risks import GAPS, IMPUTERS, MonteCarloRisk
+from pyro_fairvae.seeds import derive_seed
+
+EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
+
+    risk: str = option("deo", "fairness risk: deo, deopp or ddp")
+    samples: int = option(100, "N, Monte Carlo samples of groups and labels for the risk")
+    temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
+    memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
+    imputer: str = option("outcome", "unstated groups from x and y (outcome), or x alone (features, paper)")
+    weights: Weights = nested(Weights)
+    schedule: Schedule = nested(Schedule)
+    prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
+    prior_y: str = option("truthful", "prior on P(ỹ|y): truthful, flat or paper")
+    prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
+    likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
+    sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
+    hidden: int = option(128, "width of the encoder's layers")
+    layers: int = option(3, "number of the encoder's layers")
+    latent: int = option(16, "dimension of z")
+    decoder_hidden: int = option(64, "width of the decoder's hidden layer")
+    epochs: int = option(30, "passes over the training rows")
+    batch: int = option(1024, "rows in a step")
+    lr: float = option(1e-3, "learning rate of the networks, falling to 0 along a cosine")
+    sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
+    weight_decay: float = option(1e-4, "weight decay of the networks")
+    clip: float = option(5.0, "largest norm of a member's gradient")
+
+    def __post_init__(self) -> None:
+        choose("risk", self.risk, GAPS)
+        self.monte_carlo_risk()
+        for what, given, table in (
+            ("imputer", self.imputer, IMPUTERS),
+            ("prior", self.prior_a, PRIORS),
+            ("prior", self.prior_y, PRIORS),
+            ("prevalence", self.prevalence, PREVALENCES),
+            ("likelihood", self.likelihood, LIKELIHOODS),
+            ("guide of shared sites", self.sites, GLOBAL_GUIDES),
+        ):
+            choose(what, given, table)
+        for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        for name in ("lr", "sites_lr", "clip"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
+        require(
+            0 <= self.weight_decay < math.inf,
+            f"weight_decay must be finite and not negative, got {self.weight_decay}.",
+        )
+
+    def monte_carlo_risk(self) -> MonteCarloRisk:
+        return MonteCarloRisk(GAPS[self.risk], self.samples, self.temperature, self.memory)
+
+
+class Program:
+    """A model and its guide for K members."""
+
+    def __init__(self, train: Observed, settings: Settings, seeds: Sequence[int]) -> None:
+        channel_a = channel("a", train.groups, settings.prior_a)
+        channel_y = channel("y", train.classes, settings.prior_y)
+        width = train.columns.width
+        sizes = (settings.latent, train.classes, train.groups)
+        encoder = Members(
+            lambda: Encoder(mlp_trunk(width, settings.hidden, settings.layers), settings.hidden, *sizes),
+            seeds,
+        )
+        decoder = Members(
+            lambda: ColumnDecoder(*sizes, settings.decoder_hidden, width),
+            [derive_seed(seed, 1) for seed in seeds],
+        )
+        self.model = FairSSVAE(
+            decoder,
+            train.columns,
+            settings.latent,
+            channel_a,
+            channel_y,
+            prevalence=settings.prevalence,
+            likelihood=settings.likelihood,
+        )
+        start = {
+            site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
+        }
+        for each, observed in ((channel_a, train.a_obs), (channel_y, train.y_obs)):
+            start |= {each.site(v): each.initial_concentration(v, observed) for v in range(each.values)}
+        sites = GLOBAL_GUIDES[settings.sites](
+            {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}
+        )
+        self.guide = FactoredGuide(encoder, sites, tuple(self.model.prevalence_sites), channel_a, channel_y)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Program:
+        self.model.to(device, dtype)
+        self.guide.to(device, dtype)
+        return self
+
+    def state(self) -> dict[str, Tensor]:
+        """All parameters, each with its leading dimension of members (a view, not a copy)."""
+        return {
+            f"{part}.{name}": value.detach()
+            for part, module in (("model", self.model), ("guide", self.guide))
+            for name, value in module.state_dict().items()
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for part, module in (("model", self.model), ("guide", self.guide)):
+            prefix = f"{part}."
+            module.load_state_dict(
+                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            )
+
+    @contextmanager
+    def holding(self, state: dict[str, Tensor]) -> Iterator[Program]:
+        """The program with other parameters, some or all, for the time of a ``with``."""
+        own = {name: value.clone() for name, value in self.state().items()}
+        self.load_state(own | state)
+        try:
+            yield self
+        finally:
+            self.load_state(own)
+
+    @torch.no_grad()
+    def encode(self, table: Observed) -> Iterator[tuple[Batch, Encoding]]:
+        """The encoding of all rows, a chunk at a time, with channels at their posterior means."""
+        guide = self.guide
+        channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
+        for batch in table.chunks(EVALUATION_ROWS):
+            yield batch, guide.encode(batch, *channels)
+
+
+def _per_member(concentration: Tensor, members: int) -> Tensor:
+    """(support,) or (members, support) to (members, 1, support)."""
+    return concentration.expand(members, concentration.shape[-1]).unsqueeze(1).clone()

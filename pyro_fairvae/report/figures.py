@@ -20,7 +20,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 def draw_frontier(path: Path, results: dict[str, Any], metric: str = "deo") -> None:
     """Test error against unfairness, a point for each λ; the member chosen on validation is ringed."""
-    figure, axes = _figure(5.6, 4.2)
+    figure = _figure(5.6, 4.2)
+    axes = figure.add_subplot()
+    _bare(axes)
     members = results["members"]
     unfair = [100 * member["test"][metric] for member in members]
     error = [100 * member["test"]["error"] for member in members]
@@ -42,32 +44,36 @@ def draw_frontier(path: Path, results: dict[str, Any], metric: str = "deo") -> N
 
 
 def draw_posterior(path: Path, draws: dict[str, np.ndarray], truth: dict[str, float] | None = None) -> None:
-    """Densities of rates between 0 and 1, by label, with the truth as a dashed line where it is known."""
-    figure, axes = _figure(5.6, 3.6)
-    for (label, values), colour in zip(draws.items(), cycle(COLOURS), strict=False):
-        low, high = np.quantile(values, [0.05, 0.95])
+    """Densities of rates, a panel for each label, with the truth as a dashed line where it is known."""
+    figure = _figure(3.0 * len(draws), 3.0)
+    panels = figure.subplots(1, len(draws), squeeze=False)[0]
+    for panel, (label, values), colour in zip(panels, draws.items(), cycle(COLOURS), strict=False):
+        mean, (low, high) = values.mean(), np.quantile(values, [0.05, 0.95])
+        shown = [low, high, *([truth[label]] if truth else [])]
+        margin = max(max(shown) - min(shown), 0.01)
+        panel.set_xlim(max(0.0, min(shown) - margin), min(1.0, max(shown) + margin))
         if high - low < 1e-9:  # a point estimate has no density
-            axes.axvline(float(values.mean()), color=colour, label=f"{label}: {values.mean():.3f}")
+            panel.axvline(float(mean), color=colour)
         else:
-            text = f"{label}: {values.mean():.3f} [{low:.3f}, {high:.3f}]"
-            axes.hist(values, bins=60, density=True, color=colour, alpha=0.6, label=text)
-        if truth and label in truth:
-            axes.axvline(truth[label], color=colour, linestyle="--", linewidth=1.5)
-    if truth:
-        axes.plot([], [], "--", color="black", label="truth")
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("probability of withholding the group")
-    axes.set_ylabel("posterior density, given h")
-    axes.legend(frameon=False, fontsize=8, loc="upper center")
+            panel.hist(values, bins=80, density=True, color=colour, alpha=0.6)
+        if truth:
+            panel.axvline(truth[label], color="black", linestyle="--", linewidth=1.2)
+        panel.set_title(f"{label}\n{mean:.3f} [{low:.3f}, {high:.3f}]", fontsize=9)
+        panel.set_yticks([])
+        _bare(panel)
+    panels[0].set_ylabel("posterior density, given h")
+    figure.supxlabel("rate" + (" (dashed: truth)" if truth else ""), fontsize=9)
     _write(figure, path)
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    return figure
+
+
+def _bare(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 def _write(figure: Figure, path: Path) -> None:

@@ -25,6 +25,7 @@ from pyro_fairvae.batch import Batch, Columns, Observed
 from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import Program, Settings
+from pyro_fairvae.risks import RiskTerm
 
 COLUMNS = Columns(5, (7, 16, 7, 14, 6, 41, 2))  # those of Adult
 TABLE_ROWS = 31_655
@@ -110,14 +111,14 @@ class HandWritten(nn.Module):
 
     def risk(self, class_logits: Tensor, log_imputed: Tensor) -> Tensor:
         settings = self.settings
-        p = (class_logits / settings.temperature).softmax(-1)
+        p = (class_logits / settings.fairness.temperature).softmax(-1)
         upper = log_imputed.flatten(1).softmax(-1).cumsum(-1)
-        uniform = torch.rand(settings.samples, len(p))
+        uniform = torch.rand(settings.fairness.samples, len(p))
         cell = sum((uniform >= upper[:, j]).long() for j in range(3))
         summed = torch.cat([torch.ones(len(p), 1), p], -1)
         now = torch.stack([(cell == j).float() @ summed for j in range(4)], 1)  # (samples, cells, 3)
         before = now.detach() if self.remembered is None else self.remembered
-        self.remembered = torch.lerp(before, now.detach(), settings.memory)
+        self.remembered = torch.lerp(before, now.detach(), settings.fairness.memory)
         sums = (self.remembered + now - now.detach()).view(-1, 2, 2, 3)
         mass = sums[..., 0].detach().clamp(min=1e-6)
         gap0 = sums[:, 0, 0, 1] / mass[:, 0, 0] - sums[:, 0, 1, 1] / mass[:, 0, 1]
@@ -149,7 +150,7 @@ def hand_written_step(settings: Settings, batch: Batch) -> Callable[[], object]:
 
 def members_step(members: int, settings: Settings, batch: Batch, table: Observed) -> Callable[[], object]:
     program = Program(table, settings, [0] * members)
-    objective = FairELBO(TABLE_ROWS, torch.ones(members), settings.monte_carlo_risk(), settings.weights)
+    objective = FairELBO(TABLE_ROWS, torch.ones(members), RiskTerm(settings.fairness), settings.weights)
     optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
     svi = SVI(program.model, program.guide, optimizer, objective)
     store = pyro.get_param_store()

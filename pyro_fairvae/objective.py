@@ -18,7 +18,8 @@ from pyro_fairvae.errors import choose, require
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.options import option
-from pyro_fairvae.risks import IMPUTERS, MonteCarloRisk, impute
+from pyro_fairvae.risks import Beliefs, RiskTerm
+from pyro_fairvae.risks.imputers import by_outcome
 
 # κ and s unless given, by objective; the first's s makes evidence on a channel count once.
 OBJECTIVES: dict[str, tuple[float, Callable[[float], float]]] = {
@@ -115,17 +116,16 @@ class FairELBO(TraceEnum_ELBO):
     reaches their heads only.
 
     ``weights_of_risk`` is λ, a number for each member. After each step :attr:`parts` holds every part,
-    a (members,) tensor each, with the sign and weight that it has in the sum, and :attr:`gap` the risk
-    without its weight.
+    a (members,) tensor each, with the sign and weight that it has in the sum; :attr:`gap` is the risk
+    without its weight, :attr:`gap_error` its Monte Carlo standard error.
     """
 
     def __init__(
         self,
         rows: int,
         weights_of_risk: Tensor,
-        risk: MonteCarloRisk,
+        risk: RiskTerm,
         weights: Weights | None = None,
-        imputer: str = "outcome",
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=2)
@@ -133,11 +133,10 @@ class FairELBO(TraceEnum_ELBO):
         self.weights_of_risk = weights_of_risk
         self.risk = risk
         self.weights = weights or Weights()
-        self.imputer = choose("imputer", imputer, IMPUTERS)
         self.schedule = schedule or Schedule()
         self.progress = 1.0
         self.parts: dict[str, Tensor] = {}
-        self.gap = torch.zeros_like(weights_of_risk)
+        self.gap = self.gap_error = torch.zeros_like(weights_of_risk)
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
         self._traces = super()._get_trace(model, guide, args, kwargs)
@@ -150,10 +149,10 @@ class FairELBO(TraceEnum_ELBO):
 
     def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:
         """The objective as a number; unlike a step, it leaves the risk's memory as it was."""
-        remembered = self.risk.state()
+        remembered = self.risk.estimator.state()
         with torch.enable_grad():  # TraceEnum_ELBO refuses to compute what cannot be differentiated
             loss = self.differentiable_loss(model, guide, batch).item()
-        self.risk.load_state(remembered)
+        self.risk.estimator.load_state(remembered)
         return loss
 
     def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:
@@ -192,14 +191,15 @@ class FairELBO(TraceEnum_ELBO):
             evidence_a = evidence_a * (batch.a_obs != model.channel_a.unavailable)
             evidence_y = evidence_y * (batch.y_obs != model.channel_y.unavailable)
         share = self.schedule.risk(self.progress)
-        risk = self.risk(encoding.heads.class_logits, impute(log_imputed(encoding, self.imputer)))
-        self.gap = risk.detach()
-        learned = log_imputed(encoding, "outcome").flatten(-2).logsumexp(-1)
+        held = beliefs(encoding, batch.a_obs != model.channel_a.unavailable)
+        risk = self.risk(encoding.heads.class_logits, held)
+        self.gap, self.gap_error = risk.value.detach(), risk.standard_error
+        learned = by_outcome(held).flatten(-2).logsumexp(-1)
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
-            "risk": share * self.weights_of_risk * risk,
+            "risk": share * self.weights_of_risk * risk.value,
         }
 
     @torch.no_grad()
@@ -226,10 +226,14 @@ class FairELBO(TraceEnum_ELBO):
         self.parts = {name: part.expand_as(self.weights_of_risk) for name, part in parts.items()}
 
 
-def log_imputed(encoding: Encoding, imputer: str) -> Tensor:
-    """log P(y, a, ỹ, ã | x) by an imputer, (members, rows, classes, groups)."""
-    return IMPUTERS[imputer](
-        encoding.log_joint_label, encoding.log_joint_a, encoding.log_joint_group_by_label
+def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
+    """What an encoding says of labels and groups, as imputers take it."""
+    return Beliefs(
+        encoding.log_joint_label,
+        encoding.log_joint_a,
+        encoding.log_joint_group_by_label,
+        encoding.log_joint_y,
+        group_stated,
     )
 
 

@@ -18,7 +18,7 @@ from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
 from pyro_fairvae.objective import Schedule, Weights
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.priors import PRIORS, channel
-from pyro_fairvae.risks import GAPS, IMPUTERS, MonteCarloRisk
+from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.seeds import derive_seed
 
 EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
@@ -28,11 +28,7 @@ EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
 class Settings:
     """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
 
-    risk: str = option("deo", "fairness risk: deo, deopp or ddp")
-    samples: int = option(100, "N, Monte Carlo samples of groups and labels for the risk")
-    temperature: float = option(0.2, "T of the softened step σ(logit/T) in the risk")
-    memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
-    imputer: str = option("outcome", "unstated groups from x and y (outcome), or x alone (features, paper)")
+    fairness: RiskSettings = nested(RiskSettings)
     weights: Weights = nested(Weights)
     schedule: Schedule = nested(Schedule)
     prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
@@ -52,10 +48,7 @@ class Settings:
     clip: float = option(5.0, "largest norm of a member's gradient")
 
     def __post_init__(self) -> None:
-        choose("risk", self.risk, GAPS)
-        self.monte_carlo_risk()
         for what, given, table in (
-            ("imputer", self.imputer, IMPUTERS),
             ("prior", self.prior_a, PRIORS),
             ("prior", self.prior_y, PRIORS),
             ("prevalence", self.prevalence, PREVALENCES),
@@ -72,9 +65,6 @@ class Settings:
             0 <= self.weight_decay < math.inf,
             f"weight_decay must be finite and not negative, got {self.weight_decay}.",
         )
-
-    def monte_carlo_risk(self) -> MonteCarloRisk:
-        return MonteCarloRisk(GAPS[self.risk], self.samples, self.temperature, self.memory)
 
 
 class Program:

@@ -21,6 +21,7 @@ from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
+from pyro_fairvae.risks import RiskTerm
 from pyro_fairvae.seeds import derive_seed, seeded
 
 
@@ -134,6 +135,7 @@ def fit(
         f"{len(weights_of_risk)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
         "were given; give one of each for every member.",
     )
+    settings.fairness.check_classes(train.classes)
     with pyro.get_param_store().scope():
         return _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype).go(
             after_epoch, state
@@ -162,9 +164,8 @@ class _Run:
         self.objective = FairELBO(
             train.rows,
             torch.tensor(self.weights, device=device, dtype=dtype),
-            settings.monte_carlo_risk(),
+            RiskTerm(settings.fairness),
             settings.weights,
-            settings.imputer,
             settings.schedule,
         )
         self.optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
@@ -206,7 +207,11 @@ class _Run:
                 self.objective.progress = done
                 self.optimizer.share = cosine_share(done)
                 self.svi.step(self.train.batch(index))
-                for name, part in (self.objective.parts | {"gap": self.objective.gap}).items():
+                measured = self.objective.parts | {
+                    "gap": self.objective.gap,
+                    "gap_error": self.objective.gap_error,
+                }
+                for name, part in measured.items():
                     sums[name] = sums.get(name, 0) + part
         return {name: total / self.steps for name, total in sums.items()}
 
@@ -258,7 +263,7 @@ class _Run:
                 "epoch": self.epoch,
                 "parameters": self.program.state(),
                 "optimizer": self.optimizer.get_state(),
-                "risk": self.objective.risk.state(),
+                "risk": self.objective.risk.estimator.state(),
                 "best": self.best,
                 "chosen": self.chosen,
                 "chosen_epoch": self.chosen_epoch,
@@ -271,7 +276,7 @@ class _Run:
         self.epoch = state["epoch"]
         self.program.load_state(state["parameters"])
         self.optimizer.set_state(state["optimizer"])
-        self.objective.risk.load_state(state["risk"])
+        self.objective.risk.estimator.load_state(state["risk"])
         self.best, self.chosen_epoch = state["best"], state["chosen_epoch"]
         self.chosen, self.history = state["chosen"], list(state["history"])
 

@@ -11,6 +11,7 @@ import torch
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.data import Missingness, Splits, Table, load, split, synthetic
 from pyro_fairvae.errors import InputError
+from pyro_fairvae.options import build
 from pyro_fairvae.program import Settings
 
 torch.set_num_threads(1)
@@ -33,9 +34,14 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def small_settings(**changes: object) -> Settings:
+    """Settings for a fit that takes a moment, with options changed by their flat names."""
+    return build(Settings, SMALL | changes)
+
+
 @pytest.fixture
 def small() -> Settings:
-    return Settings(epochs=2, **SMALL)  # type: ignore[arg-type]
+    return small_settings(epochs=2)
 
 
 @pytest.fixture

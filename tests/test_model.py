@@ -13,8 +13,8 @@ from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
 from pyro_fairvae.priors import channel
-from pyro_fairvae.program import Program, Settings
-from tests.conftest import SMALL, three_groups
+from pyro_fairvae.program import Program
+from tests.conftest import small_settings, three_groups
 
 
 def test_mixed_columns_equal_pyros_own_distributions() -> None:
@@ -103,7 +103,7 @@ def test_bad_priors_are_refused(prior: tuple[tuple[float, ...], ...], complaint:
 
 def test_sites_of_model_and_guide_come_in_the_order_of_their_docstrings() -> None:
     table = three_groups()
-    program = Program(table, Settings(**SMALL), [0])  # type: ignore[arg-type]
+    program = Program(table, small_settings(), [0])
     batch = table.batch(torch.arange(5))
     guide = poutine.trace(program.guide).get_trace(batch)
     with poutine.trace() as traced, poutine.replay(trace=guide):
@@ -119,7 +119,7 @@ def test_sites_of_model_and_guide_come_in_the_order_of_their_docstrings() -> Non
 def test_model_alone_generates_rows_of_the_right_kind() -> None:
     """Prior simulation: the model is a program of its own, with the rates of its channels in its rows."""
     table = three_groups()
-    program = Program(table, Settings(**SMALL), [0, 1])  # type: ignore[arg-type]
+    program = Program(table, small_settings(), [0, 1])
     model = poutine.uncondition(program.model)
     trace = poutine.trace(model).get_trace(table.batch(torch.arange(50)))
     x = trace.nodes["x"]["value"]

@@ -15,7 +15,8 @@ from pyro_fairvae.channels import Channel
 from pyro_fairvae.objective import FairELBO, Weights
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import Program, Settings
-from tests.conftest import SMALL, three_groups
+from pyro_fairvae.risks import RiskTerm
+from tests.conftest import SMALL, small_settings, three_groups
 
 
 def make(settings: Settings, groups: int, members: int = 2) -> tuple[Program, Observed, Batch]:
@@ -33,7 +34,7 @@ def _two_groups() -> Observed:
 
 def objective(table: Observed, settings: Settings, members: int, weights: Weights) -> FairELBO:
     lambdas = torch.linspace(0.0, 2.0, members, dtype=torch.float64)
-    return FairELBO(table.rows, lambdas, settings.monte_carlo_risk(), weights)
+    return FairELBO(table.rows, lambdas, RiskTerm(settings.fairness), weights)
 
 
 def dirichlet_kl(p: Tensor, q: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
 def test_objective_and_gradients_equal_brute_force(
     groups: int, sites: str, prevalence: str, prior: str, bracket: str
 ) -> None:
-    settings = Settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior, **SMALL)
+    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior)
     weights = Weights(
         bracket, elbo_weight=0.3, supervision_weight=0.9, reconstruction_weight=0.5, kl_weight=0.7
     )
@@ -191,7 +192,7 @@ def test_objective_and_gradients_equal_brute_force(
 
 
 def test_parts_by_member_sum_to_the_loss() -> None:
-    settings = Settings(**SMALL)
+    settings = small_settings()
     program, table, batch = make(settings, groups=3, members=3)
     fair = objective(table, settings, 3, Weights())
     loss = fair.loss(program.model, program.guide, batch)
@@ -200,18 +201,18 @@ def test_parts_by_member_sum_to_the_loss() -> None:
 
 
 def test_looking_at_the_loss_changes_nothing() -> None:
-    settings = Settings(**SMALL)
+    settings = small_settings()
     program, table, batch = make(settings, groups=2)
     fair = objective(table, settings, 2, Weights())
     svi = SVI(program.model, program.guide, MembersAdamW(1e-3, 1e-3, 0.0, 1.0), fair)
     svi.step(batch)
-    before = {name: value.clone() for name, value in fair.risk.state().items()}
+    before = {name: value.clone() for name, value in fair.risk.estimator.state().items()}
     assert math.isfinite(svi.evaluate_loss(batch))
-    assert all(torch.equal(value, fair.risk.state()[name]) for name, value in before.items())
+    assert all(torch.equal(value, fair.risk.estimator.state()[name]) for name, value in before.items())
 
 
 def test_encoder_sees_each_row_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(**SMALL)
+    settings = small_settings()
     program, table, batch = make(settings, groups=2)
     calls = []
     forward = program.guide.encoder.forward

@@ -13,7 +13,7 @@ from pyro_fairvae import priors
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.networks import Encoded
-from pyro_fairvae.objective import Weights
+from pyro_fairvae.options import build
 from pyro_fairvae.posterior import channel_draws, summarise
 from pyro_fairvae.program import Settings
 from pyro_fairvae.training import Fit, fit
@@ -23,7 +23,7 @@ SPARSE = Missingness((0.8, 0.4))
 
 
 def train(splits: Splits, **changes: object) -> Fit:
-    settings = Settings(**(SMALL | changes))  # type: ignore[arg-type]
+    settings = build(Settings, SMALL | changes)
     return fit(splits.train, splits.validation, (0.0,), settings)
 
 
@@ -56,7 +56,7 @@ def test_rates_of_three_groups_are_recovered() -> None:
 
 def test_the_papers_bracket_does_not_recover_them(known: Splits) -> None:
     """Rows with ∅ left out of the bracket pull the channels towards "nobody withholds"."""
-    alpha, beta = rates(train(known, epochs=20, weights=Weights("paper")))
+    alpha, beta = rates(train(known, epochs=20, objective="paper"))
     assert alpha < 0.4 - 0.05
     assert beta < 0.8 - 0.03
 
@@ -97,14 +97,14 @@ def closed_form(
 
 
 @pytest.mark.parametrize(
-    "weights", [Weights(), Weights(elbo_weight=0.5, supervision_weight=4.5)], ids=["default", "heavy"]
+    "weights", [{}, {"elbo_weight": 0.5, "supervision_weight": 4.5}], ids=["default", "heavy"]
 )
 def test_posterior_is_the_closed_form_where_h_is_known(
-    told: tuple[Splits, np.ndarray], weights: Weights
+    told: tuple[Splits, np.ndarray], weights: dict[str, float]
 ) -> None:
     """Dir(prior + counts) at any weights: that of SVI at its end, and closer still once settled."""
     splits, group = told
-    fitted = train(splits, epochs=20, weights=weights)
+    fitted = train(splits, epochs=20, **weights)
     channel = fitted.program.guide.channel_a
     settled = channel_draws(fitted, channel, draws=20_000)[:, 0]
     for value in range(2):

@@ -1,11 +1,32 @@
 """Fairness risks: how unfair a classifier is in expectation over the groups and labels nobody stated.
 
-A risk is composed of a *gap* over cell sums (:mod:`.gaps`), an *imputation* of the unstated groups
-and labels (:mod:`.imputers`) and an *estimator* of the expectation (:mod:`.estimator`).
+A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the user's own
+(:mod:`.custom`). Its expectation takes an imputation of the unstated groups and labels
+(:mod:`.imputers`), softened decisions (:mod:`.relaxations`) and an estimator (:mod:`.estimator`);
+:mod:`.term` puts them together.
 """
 
-from pyro_fairvae.risks.estimator import MonteCarloRisk, soften
-from pyro_fairvae.risks.gaps import GAPS, CellSums, Gap
-from pyro_fairvae.risks.imputers import IMPUTERS, impute
+from pyro_fairvae.risks.custom import CustomRisk, register
+from pyro_fairvae.risks.estimator import Estimate, RiskEstimator, samples_for
+from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
+from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
+from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
+from pyro_fairvae.risks.term import RiskSettings, RiskTerm
 
-__all__ = ["GAPS", "IMPUTERS", "CellSums", "Gap", "MonteCarloRisk", "impute", "soften"]
+__all__ = [
+    "IMPUTERS",
+    "RELAXATIONS",
+    "RISKS",
+    "Beliefs",
+    "CellSums",
+    "ComposedRisk",
+    "CustomRisk",
+    "Estimate",
+    "RiskEstimator",
+    "RiskSettings",
+    "RiskTerm",
+    "impute",
+    "register",
+    "relaxation",
+    "samples_for",
+]

@@ -1,26 +1,45 @@
-"""The Monte Carlo estimator of the expected gap, with a memory of recent batches."""
+"""Estimators of the expected gap, with a memory of recent batches."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from pyro_fairvae.errors import require
-from pyro_fairvae.risks.gaps import CellSums, Gap
+from pyro_fairvae.errors import choose, require
+from pyro_fairvae.risks.custom import CustomRisk
+from pyro_fairvae.risks.gaps import CellSums, ComposedRisk
 
 CHUNK = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
 
 
-def soften(logits: Tensor, temperature: float) -> Tensor:
-    r"""The paper's softened step: :math:`\sigma(\mathrm{logit}/T)` for two classes, softmax of l/T for more.
+class Estimate(NamedTuple):
+    """A risk and the standard error that drawing samples gives it, (members,) each."""
 
-    As T falls it tends to the rounded prediction, which is what a metric on decisions sees.
+    value: Tensor
+    standard_error: Tensor
+
+
+def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
+    r"""Theorem 1: :math:`N = \lceil C^2 / (2 \epsilon^2) \log(2/\delta) \rceil` draws give an error below ε.
+
+    It holds with probability 1 − δ for a risk in [0, C], on a fixed batch. (The paper's text drops the 2.)
     """
-    return (logits / temperature).softmax(-1)
+    require(epsilon > 0 and bound > 0, f"epsilon and bound must be positive, got {epsilon} and {bound}.")
+    require(0 < delta < 1, f"delta must be within (0, 1), got {delta}.")
+    return math.ceil(bound**2 / (2 * epsilon**2) * math.log(2 / delta))
 
 
-class MonteCarloRisk:
-    r"""Ê = (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation: the paper's estimator.
+class RiskEstimator:
+    r"""Ê, an estimate of the expectation of F(P_f, y, a) over imputed labels and groups.
+
+    *Sampled*, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation.
+    *Expected*: F at the expected cell sums, without draws and in O(rows). It lies below the sampled one by
+    what the draws add to |gap|, and the two meet as cells grow.
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
     from 0. With ``memory < 1`` each sample's cell sums are averaged over recent batches, the current
@@ -32,38 +51,68 @@ class MonteCarloRisk:
     result is E[F | every cell has a row]. Counting its gap as 0 instead would pull the risk towards 0
     exactly where a group is rare. Where no sample is whole, the comparisons that can be made are
     averaged; where none can be made, the risk is 0 and has no gradient.
+
+    *A user's own F* is taken on the draws themselves, so it has no memory and no expected form.
     """
 
-    def __init__(self, gap: Gap, samples: int = 100, temperature: float = 0.2, memory: float = 0.2) -> None:
+    def __init__(
+        self,
+        risk: ComposedRisk | CustomRisk,
+        relax: Callable[[Tensor], Tensor],
+        samples: int = 100,
+        memory: float = 0.2,
+        estimator: str = "sampled",
+    ) -> None:
         require(samples >= 1, f"the risk needs at least 1 Monte Carlo sample, got {samples}.")
-        require(temperature > 0, f"the temperature of the risk must be positive, got {temperature}.")
         require(0 < memory <= 1, f"memory, the weight of the current batch, must be in (0, 1], got {memory}.")
-        self.gap = gap
+        self.estimator = choose("estimator", estimator, ESTIMATORS)
+        require(
+            isinstance(risk, ComposedRisk) or estimator == "sampled",
+            f"the risk {risk.name!r} is a function of draws; use the estimator 'sampled'.",
+        )
+        self.risk = risk
+        self.relax = relax
         self.samples = samples
-        self.temperature = temperature
         self.memory = memory
         self.remembered: CellSums | None = None
 
-    def __call__(self, class_logits: Tensor, imputed: Tensor) -> Tensor:
+    def __call__(self, class_logits: Tensor, imputed: Tensor) -> Estimate:
         """The risk of each member; logits are (members, rows, classes), imputed also (…, groups)."""
-        sums = draw_cell_sums(soften(class_logits, self.temperature), imputed, self.samples)
+        predictions = self.relax(class_logits)
+        if isinstance(self.risk, CustomRisk):
+            return self._of_draws(self.risk, predictions, imputed)
+        return self.of_sums(ESTIMATORS[self.estimator](predictions, imputed, self.samples))
+
+    def of_sums(self, sums: CellSums) -> Estimate:
+        """The risk at sums (members, samples, …), which are remembered."""
         return self.average(self._remember(sums))
 
-    def average(self, sums: CellSums) -> Tensor:
-        """Mean of F over samples, (members,), of sums (members, samples, …)."""
-        gaps, whole, some = self.gap(sums)
-        used = torch.where(whole.any(-1, keepdim=True), whole, some).to(gaps.dtype)
-        return (gaps * used).sum(-1) / used.sum(-1).clamp(min=1)
+    def average(self, sums: CellSums) -> Estimate:
+        """Mean of F over samples, of sums (members, samples, …)."""
+        assert isinstance(self.risk, ComposedRisk)
+        gaps = self.risk(sums)
+        used = torch.where(gaps.whole.any(-1, keepdim=True), gaps.whole, gaps.some).to(gaps.value.dtype)
+        return _mean(gaps.value, used)
+
+    def _of_draws(self, risk: CustomRisk, predictions: Tensor, imputed: Tensor) -> Estimate:
+        groups = imputed.shape[-1]
+        values = [
+            risk.function(predictions.unsqueeze(1), cell // groups, cell % groups)
+            for cell in draw_cells(imputed, self.samples)
+        ]
+        value = torch.cat(values, dim=1)
+        return _mean(value, torch.ones_like(value))
 
     def _remember(self, now: CellSums) -> CellSums:
         if self.memory == 1:
             return now
-        before = self.remembered or CellSums(now.mass, now.predicted.detach())
-        weight = self.memory
-        mass = torch.lerp(before.mass, now.mass, weight)
-        predicted = torch.lerp(before.predicted, now.predicted.detach(), weight)
+        before = self.remembered or CellSums(now.mass.detach(), now.predicted.detach())
+        mass = torch.lerp(before.mass, now.mass.detach(), self.memory)
+        predicted = torch.lerp(before.predicted, now.predicted.detach(), self.memory)
         self.remembered = CellSums(mass, predicted)
-        return CellSums(mass, predicted + (now.predicted - now.predicted.detach()))
+        return CellSums(
+            mass + (now.mass - now.mass.detach()), predicted + (now.predicted - now.predicted.detach())
+        )
 
     def state(self) -> dict[str, Tensor]:
         if self.remembered is None:
@@ -74,22 +123,37 @@ class MonteCarloRisk:
         self.remembered = CellSums(**state) if state else None
 
 
+def _mean(values: Tensor, used: Tensor) -> Estimate:
+    """Mean and standard error over samples, the last dimension, of those that are used (weight 1)."""
+    count = used.sum(-1).clamp(min=1)
+    mean = (values * used).sum(-1) / count
+    with torch.no_grad():
+        squares = ((values - mean.unsqueeze(-1)).square() * used).sum(-1)
+        standard_error = (squares / (count - 1).clamp(min=1) / count).sqrt()
+    return Estimate(mean, standard_error)
+
+
+def draw_cells(imputed: Tensor, samples: int) -> list[Tensor]:
+    """Draws of the cell y·groups + a for every row, a few samples at a time: (members, some, rows) each."""
+    bounds = imputed.flatten(-2).cumsum(-1)[..., :-1].unsqueeze(1)  # (members, 1, rows, cells − 1)
+    return [(uniform.unsqueeze(-1) >= bounds).sum(-1) for uniform in _uniforms(imputed, samples)]
+
+
 def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSums:
     """Sums over cells for each of ``samples`` draws of (y, a) for every row.
 
-    ``predictions`` is P_f, (members, rows, classes); ``imputed`` is (members, rows, classes, groups).
-    The sums are (members, samples, …) as in :class:`CellSums`; gradients reach ``predictions`` alone.
+    ``predictions`` is P_f, (members, rows, classes); ``imputed`` is (members, rows, classes, groups), and
+    zero throughout for rows that take no part. The sums are (members, samples, …) as in :class:`CellSums`;
+    gradients reach ``predictions`` alone.
     """
-    members, rows, classes, groups = imputed.shape
+    classes, groups = imputed.shape[-2:]
     upper = imputed.flatten(-2).cumsum(-1)
-    upper[..., -1] = torch.inf  # rounding must not leave a draw without a cell
+    # Rounding must not leave a draw without a cell.
+    upper[..., -1] = torch.where(upper[..., -1] > 0, torch.inf, 0.0)
     lower = torch.cat([torch.zeros_like(upper[..., :1]), upper[..., :-1]], dim=-1)
     summed = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1)
-    at_once = max(1, CHUNK // (members * rows))
     pieces = []
-    for start in range(0, samples, at_once):
-        shape = (members, min(at_once, samples - start), rows)
-        uniform = torch.rand(shape, dtype=imputed.dtype, device=imputed.device)
+    for uniform in _uniforms(imputed, samples):
         cells = [
             ((uniform >= low.unsqueeze(-2)) & (uniform < high.unsqueeze(-2))).to(summed.dtype) @ summed
             for low, high in zip(lower.unbind(-1), upper.unbind(-1), strict=True)
@@ -97,3 +161,41 @@ def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSu
         pieces.append(torch.stack(cells, dim=-2))  # (members, samples, cells, 1 + classes)
     sums = torch.cat(pieces, dim=1).unflatten(-2, (classes, groups))
     return CellSums(sums[..., 0].detach(), sums[..., 1:])
+
+
+def _uniforms(imputed: Tensor, samples: int) -> list[Tensor]:
+    """``samples`` uniform numbers for every row, (members, some, rows) at a time."""
+    members, rows = imputed.shape[:2]
+    at_once = max(1, CHUNK // (members * rows))
+    sizes = [min(at_once, samples - start) for start in range(0, samples, at_once)]
+    return [torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device) for size in sizes]
+
+
+def expected_cell_sums(predictions: Tensor, imputed: Tensor, samples: int = 1) -> CellSums:
+    """The expectation of :func:`draw_cell_sums`, as a single sample: (members, 1, …)."""
+    predicted = torch.einsum("krc,kryg->kygc", predictions, imputed)
+    return CellSums(imputed.sum(1).unsqueeze(1), predicted.unsqueeze(1))
+
+
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int], CellSums]] = {
+    "sampled": draw_cell_sums,
+    "expected": expected_cell_sums,
+}
+
+
+def relaxed_cell_sums(
+    predictions: Tensor, log_label: Tensor, log_group: Tensor, samples: int, temperature: float
+) -> CellSums:
+    """Sums over cells whose draws of y and a have a gradient, by straight-through Gumbel-softmax.
+
+    For the ablation, in which the risk may move what defines it. ``log_label`` is (members, rows, classes)
+    and ``log_group`` (members, rows, groups), both up to a constant for each row.
+    """
+
+    def draw(logits: Tensor) -> Tensor:
+        finite = logits.clamp(min=-60.0)  # a gradient through −∞ is none
+        repeated = finite.unsqueeze(1).expand(-1, samples, -1, -1)
+        return functional.gumbel_softmax(repeated, tau=temperature, hard=True)
+
+    cells = draw(log_label).unsqueeze(-1) * draw(log_group).unsqueeze(-2)  # (members, samples, rows, y, a)
+    return CellSums(cells.sum(2), torch.einsum("krc,ksryg->ksygc", predictions, cells))

@@ -1,20 +1,25 @@
-r"""Gaps between groups, as functions of sums over cells (y, a).
+r"""Fairness risks composed of a *rate* and a *gap*, as functions of sums over cells (y, a).
 
-Every gap here needs only the mass of each cell and the sum of predictions in it,
+Every composed risk needs only the mass of each cell and the sum of predictions in it,
 
 .. math:: m_{ya} = \sum_i [y_i = y, a_i = a], \qquad s_{yac} = \sum_i [y_i = y, a_i = a] P_f(c|x_i),
 
-so sums can be added over batches, samples or rows before a gap is taken of them.
+so sums can be added over batches, samples or rows before a risk is taken of them. A rate turns sums into
+r_{ja}, a rate for each comparison j and group a; a gap says how far the groups of a comparison are apart;
+comparisons are combined by their maximum, mean or sum. An empty cell has no rate and leaves its comparison.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from pyro_fairvae.errors import require
 
 
 @dataclass(frozen=True)
@@ -32,21 +37,86 @@ class Rates:
     total: Tensor
     mass: Tensor
 
+    @property
+    def filled(self) -> Tensor:
+        return self.mass > 0
 
-def odds(sums: CellSums) -> Rates:
+    @property
+    def rate(self) -> Tensor:
+        return self.total / torch.where(self.filled, self.mass, 1)
+
+    @property
+    def overall(self) -> Tensor:
+        """The rate over all groups, (…, comparisons, 1)."""
+        return self.total.sum(-1, keepdim=True) / self.mass.sum(-1, keepdim=True).clamp(min=1e-12)
+
+
+def odds(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = y | Y = y, A = a), a comparison for each class y."""
-    return Rates(torch.diagonal(sums.predicted, dim1=-3, dim2=-1).transpose(-1, -2), sums.mass)
+    own = torch.diagonal(sums.predicted, dim1=-3, dim2=-1).transpose(-1, -2)
+    return Rates(own[..., classes, :], sums.mass[..., classes, :])
 
 
-def opportunity(sums: CellSums) -> Rates:
-    """P(Ŷ = y | Y = y, A = a) for the last class alone, the positive one of two."""
-    return Rates(sums.predicted[..., -1:, :, -1], sums.mass[..., -1:, :])
+def odds_across(sums: CellSums, classes: list[int]) -> Rates:
+    """The same rates, all in one comparison, so that different classes are compared, too."""
+    rates = odds(sums, classes)
+    return Rates(rates.total.flatten(-2).unsqueeze(-2), rates.mass.flatten(-2).unsqueeze(-2))
 
 
-def parity(sums: CellSums) -> Rates:
+def parity(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = c | A = a), a comparison for each class c."""
-    total = sums.predicted.sum(-3).transpose(-1, -2)
+    total = sums.predicted.sum(-3).transpose(-1, -2)[..., classes, :]
     return Rates(total, sums.mass.sum(-2).unsqueeze(-2).expand_as(total))
+
+
+def spread(rates: Rates) -> Tensor:
+    """max_a r_a − min_a r_a, which is max_{a,a'} |r_a − r_{a'}|."""
+    highest, lowest = _extremes(rates)
+    return highest - lowest
+
+
+def from_overall(rates: Rates) -> Tensor:
+    """max_a |r_a − r|, with r the rate over all groups."""
+    return (rates.rate - rates.overall).abs().masked_fill(~rates.filled, 0).amax(-1)
+
+
+def mean_over_pairs(rates: Rates) -> Tensor:
+    """Mean of |r_a − r_{a'}| over pairs of groups; for two groups the absolute mean difference."""
+    differences = (rates.rate.unsqueeze(-1) - rates.rate.unsqueeze(-2)).abs()
+    pairs = (rates.filled.unsqueeze(-1) & rates.filled.unsqueeze(-2)).to(differences.dtype)
+    pairs = pairs.triu(1)
+    return (differences * pairs).sum((-1, -2)) / pairs.sum((-1, -2)).clamp(min=1)
+
+
+def excess_ratio(rates: Rates) -> Tensor:
+    """max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and unbounded."""
+    highest, lowest = _extremes(rates)
+    return highest / lowest.clamp(min=1e-6) - 1
+
+
+def chi_squared(rates: Rates) -> Tensor:
+    """Σ_a P(a) (r_a − r)² / r, a class's term of the χ²-divergence of P(Ŷ, A) from P(Ŷ) P(A)."""
+    squares = (rates.rate - rates.overall).square().masked_fill(~rates.filled, 0)
+    return (_shares(rates) * squares).sum(-1) / rates.overall.squeeze(-1).clamp(min=1e-12)
+
+
+def information(rates: Rates) -> Tensor:
+    """Σ_a P(a) r_a log(r_a / r), a class's term of the mutual information of Ŷ and A."""
+    tiny = 1e-12
+    log_ratio = rates.rate.clamp(min=tiny).log() - rates.overall.clamp(min=tiny).log()
+    return (_shares(rates) * rates.rate * log_ratio).masked_fill(~rates.filled, 0).sum(-1)
+
+
+def _extremes(rates: Rates) -> tuple[Tensor, Tensor]:
+    """Highest and lowest rate among groups that have one; both 0 where fewer than two have."""
+    comparable = rates.filled.sum(-1) > 1
+    highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
+    lowest = rates.rate.masked_fill(~rates.filled, torch.inf).amin(-1)
+    return torch.where(comparable, highest, 0), torch.where(comparable, lowest, 0)
+
+
+def _shares(rates: Rates) -> Tensor:
+    return rates.mass / rates.mass.sum(-1, keepdim=True).clamp(min=1e-12)
 
 
 class Gaps(NamedTuple):
@@ -57,31 +127,73 @@ class Gaps(NamedTuple):
     some: Tensor
 
 
+CLASSES: dict[str, Callable[[int], list[int]]] = {
+    "all": lambda classes: list(range(classes)),
+    "first": lambda classes: [0],
+    "last": lambda classes: [classes - 1],
+}
+COMBINE: dict[str, Callable[[Tensor], Tensor]] = {
+    "max": lambda gaps: gaps.amax(-1),
+    "mean": lambda gaps: gaps.mean(-1),
+    "sum": lambda gaps: gaps.sum(-1),
+}
+
+
 @dataclass(frozen=True)
-class Gap:
-    r"""The largest difference of a rate between two groups, over all comparisons:
+class ComposedRisk:
+    """F = combine over comparisons of gap(rates), for the classes S_y.
 
-    .. math:: F = \max_j \max_{a, a'} | r_{ja} - r_{ja'} |
-
-    An empty cell has no rate, so it leaves the maximum instead of entering it as a zero; see :class:`Gaps`.
+    ``classes`` is S_y: a name of :data:`CLASSES` or the classes themselves. ``bound`` is the constant C of
+    the paper's Theorem 1, F ∈ [0, C], given the numbers of classes and groups; None: F is unbounded, and
+    the theorem says nothing about it.
     """
 
     name: str
-    rates: Callable[[CellSums], Rates]
+    rates: Callable[[CellSums, list[int]], Rates]
+    gap: Callable[[Rates], Tensor]
+    combine: str = "max"
+    classes: str | tuple[int, ...] = "all"
+    bound: Callable[[int, int], float] | None = lambda classes, groups: 1.0
 
     def __call__(self, sums: CellSums) -> Gaps:
-        rates = self.rates(sums)
-        filled = rates.mass > 0
-        rate = rates.total / torch.where(filled, rates.mass, 1)
-        highest = rate.masked_fill(~filled, -torch.inf).amax(-1)
-        lowest = rate.masked_fill(~filled, torch.inf).amin(-1)
-        comparable = filled.sum(-1) > 1
-        gap = torch.where(comparable, highest, 0) - torch.where(comparable, lowest, 0)
-        return Gaps(gap.amax(-1), filled.flatten(-2).all(-1), comparable.any(-1))
+        rates = self.rates(sums, self.classes_of(sums.mass.shape[-2]))
+        value = COMBINE[self.combine](self.gap(rates))
+        some = (rates.filled.sum(-1) > 1).any(-1)
+        return Gaps(torch.where(some, value, 0), rates.filled.flatten(-2).all(-1), some)
+
+    def classes_of(self, classes: int) -> list[int]:
+        """S_y among ``classes`` classes."""
+        if isinstance(self.classes, str):
+            return CLASSES[self.classes](classes)
+        outside = [c for c in self.classes if not 0 <= c < classes]
+        require(
+            not outside and len(self.classes) > 0,
+            f"the risk {self.name!r} was asked for classes {list(self.classes)}, but the data have the "
+            f"classes 0 to {classes - 1}; name some of those.",
+        )
+        return list(self.classes)
+
+    def over(self, classes: tuple[int, ...] | None) -> ComposedRisk:
+        """The same risk over other classes S_y; None leaves it as it is."""
+        return self if classes is None else replace(self, classes=classes)
 
 
-GAPS = {
-    "deo": Gap("deo", odds),
-    "deopp": Gap("deopp", opportunity),
-    "ddp": Gap("ddp", parity),
+RISKS = {
+    risk.name: risk
+    for risk in (
+        ComposedRisk("deo", odds, spread),
+        ComposedRisk("mean_odds", odds, spread, combine="mean"),
+        ComposedRisk("deopp", odds, spread, classes="last"),
+        ComposedRisk("predictive_equality", odds, spread, classes="first"),
+        ComposedRisk("tpr", odds, spread),  # ΔTPR with y = y'
+        ComposedRisk("tpr_printed", odds_across, spread),  # as the paper prints it, y ≠ y' compared, too
+        ComposedRisk("ddp", parity, spread),
+        ComposedRisk("ddp_overall", parity, from_overall),
+        ComposedRisk("mean_difference", parity, mean_over_pairs, classes="last"),
+        ComposedRisk("disparate_impact", parity, excess_ratio, classes="last", bound=None),
+        ComposedRisk("chi2", parity, chi_squared, combine="sum", bound=lambda c, g: float(min(c, g) - 1)),
+        ComposedRisk(
+            "mutual_information", parity, information, combine="sum", bound=lambda c, g: math.log(min(c, g))
+        ),
+    )
 }

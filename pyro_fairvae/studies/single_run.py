@@ -16,9 +16,9 @@ from pyro_fairvae import checkpoint
 from pyro_fairvae.data import Complete, Splits, load, split
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.metrics import evaluate, evaluate_expected
-from pyro_fairvae.objective import log_imputed
+from pyro_fairvae.objective import beliefs
 from pyro_fairvae.posterior import summarise
-from pyro_fairvae.risks import impute
+from pyro_fairvae.risks import IMPUTERS, impute
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment
 from pyro_fairvae.training import Fit, Progress, fit
 
@@ -63,6 +63,7 @@ def train_run(
     table = load(config.data.dataset, config.data.group, data_dir)
     if config.data.rows is not None:
         table = table.take(config.data.rows, config.seed)
+    config.settings.fairness.check_classes(len(table.classes))
     parts = split(table, config.data.missingness(), config.seed)
     _open_folder(out, config, device, fresh=state is None)
 
@@ -122,9 +123,12 @@ def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
     """Expected metrics of the last epoch's decisions under the imputations of the chosen epoch."""
     table = parts.validation.to(fitted.device, fitted.dtype)
-    imputer = fitted.settings.imputer
+    imputer = IMPUTERS[fitted.settings.fairness.imputer]
     with fitted.at_chosen_epoch() as program:
-        pieces = [impute(log_imputed(encoding, imputer)) for _, encoding in program.encode(table)]
+        pieces = [
+            impute(imputer(beliefs(encoding, batch.a_obs != table.groups)))
+            for batch, encoding in program.encode(table)
+        ]
     imputed = torch.cat(pieces, dim=1).double().cpu().numpy()
     decided = fitted.predict_proba(table.x).argmax(-1).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()

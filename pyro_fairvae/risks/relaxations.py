@@ -1,0 +1,45 @@
+"""From logits to the P_f of a risk: decisions, softened so that they have a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.errors import choose, require
+
+
+def softened_step(logits: Tensor, temperature: float) -> Tensor:
+    r"""The paper's softened step: :math:`\sigma(\mathrm{logit}/T)` for two classes, softmax of l/T for more.
+
+    As T falls it tends to the rounded prediction, which is what a metric on decisions sees; at T = 1 it is
+    the randomised classifier.
+    """
+    return (logits / temperature).softmax(-1)
+
+
+def kernel_density(logits: Tensor, bandwidth: float) -> Tensor:
+    r"""Kernel-density rates (Cho, Hwang and Suh 2020): :math:`\Phi((p - 1/2)/h)` for two classes.
+
+    The mean of this over a cell is the mass above 1/2 of a Gaussian kernel density of the cell's scores. For
+    more classes p − 1/2 becomes half the margin to the strongest rival, and the result is normalised.
+    """
+    p = logits.softmax(-1)
+    top, where = p.topk(2, dim=-1)
+    own_is_top = torch.zeros_like(p, dtype=torch.bool).scatter(-1, where[..., :1], True)
+    rival = torch.where(own_is_top, top[..., 1:], top[..., :1])
+    mass = torch.special.ndtr((p - rival) / 2 / bandwidth)
+    return mass / mass.sum(-1, keepdim=True)
+
+
+RELAXATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {"step": softened_step, "kde": kernel_density}
+
+
+def relaxation(name: str, width: float) -> Callable[[Tensor], Tensor]:
+    """P_f of logits by a relaxation of RELAXATIONS and its temperature or bandwidth."""
+    relax = RELAXATIONS[choose("relaxation", name, RELAXATIONS)]
+    require(
+        0 < width < float("inf"), f"the temperature of the risk must be positive and finite, got {width}."
+    )
+    return lambda logits: relax(logits, width)

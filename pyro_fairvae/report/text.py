@@ -41,6 +41,19 @@ def withholding_table(
     return align(lines) + f"\n({posterior['describes']})"
 
 
+def decision_table(results: dict[str, Any]) -> str:
+    """Objective and metrics of rounding and of the decided labels."""
+    metrics = ("error", "deo", "deopp", "ddp")
+    lines = [["labels", "objective", *(f"{name} %" for name in metrics)]]
+    for which in ("rounded", "decided"):
+        numbers = [_percent(results["metrics"][which][name]) for name in metrics]
+        lines.append([which, f"{results['objective'][which]:.5f}", *numbers])
+    return (
+        f"{results['part']} rows, member {results['member']}, λ = {results['weight']:g}, "
+        f"rule {results['rule']}: {results['changed']} labels differ from rounding\n{align(lines)}"
+    )
+
+
 def align(lines: list[list[str]]) -> str:
     """Columns of equal width, right-aligned but for the first."""
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]

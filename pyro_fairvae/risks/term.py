@@ -55,8 +55,11 @@ class RiskSettings:
         )
         custom = self.risk in CUSTOM
         require(
-            not (custom and (self.risk_classes or self.risk_gradient == "vanilla")),
-            f"the risk {self.risk!r} is a function of draws: no risk_classes, and no vanilla gradient.",
+            not (
+                custom and (self.risk_classes or self.risk_gradient == "vanilla" or self.imputer == "stated")
+            ),
+            f"the risk {self.risk!r} is a function of draws of every row: it takes no risk_classes, no vanilla "
+            "gradient and not the imputer 'stated'.",
         )
         RiskTerm(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pyro_fairvae import checkpoint
+from pyro_fairvae.batch import Observed
 from pyro_fairvae.data import Complete, Splits, load, split
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.metrics import evaluate, evaluate_expected
 from pyro_fairvae.objective import beliefs
+from pyro_fairvae.options import build
 from pyro_fairvae.posterior import summarise
 from pyro_fairvae.risks import IMPUTERS, impute
-from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment
+from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.training import Fit, Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
@@ -60,11 +64,7 @@ def train_run(
     state = _resume_state(config, out, device) if resume else None
     if state is None and not overwrite:
         _check_free(out)
-    table = load(config.data.dataset, config.data.group, data_dir)
-    if config.data.rows is not None:
-        table = table.take(config.data.rows, config.seed)
-    config.settings.fairness.check_classes(len(table.classes))
-    parts = split(table, config.data.missingness(), config.seed)
+    parts, group_names = _data(config, data_dir)
     _open_folder(out, config, device, fresh=state is None)
 
     if at_start is not None:
@@ -89,7 +89,7 @@ def train_run(
     checkpoint.write_whole(out / HISTORY, _csv(fitted.history))
     checkpoint.write_json(out / RESULTS, results)
     checkpoint.write_json(out / POSTERIOR, posterior)
-    return RunResult(fitted, results, posterior, table.groups)
+    return RunResult(fitted, results, posterior, group_names)
 
 
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
@@ -120,16 +120,46 @@ def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
     return [evaluate(test.y, row, test.a, len(test.classes)) for row in decided]
 
 
+def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None) -> Tensor:
+    """P(y, a | row), (members, rows, classes, groups), on the CPU, at the chosen epochs.
+
+    By the imputer that the fit was trained with, unless another is named.
+    """
+    imputer = IMPUTERS[imputer_name or fitted.settings.fairness.imputer]
+    with fitted.at_chosen_epoch() as program:
+        pieces = [
+            impute(imputer(beliefs(encoding, batch.a_obs != table.groups))).cpu()
+            for batch, encoding in program.encode(table.to(fitted.device, fitted.dtype))
+        ]
+    return torch.cat(pieces, dim=1)
+
+
+def load_run(out: Path, device: torch.device, data_dir: str | Path | None = None) -> tuple[Fit, Splits, int]:
+    """The fit of a finished run, its data, and the number of the member chosen on validation."""
+    for name in (CONFIG, CHECKPOINT, RESULTS):
+        require((out / name).is_file(), f"{out} is not the folder of a finished run: it has no {name}.")
+    config = build(TrainConfig, read_options(out / CONFIG))
+    state = checkpoint.load(out / CHECKPOINT, config.flat(), device)
+    parts, _ = _data(config, data_dir)
+    fitted = fit(
+        parts.train, parts.validation, config.lambdas, config.settings, config.seed, device, state=state
+    )
+    return fitted, parts, json.loads((out / RESULTS).read_text())["selected"]
+
+
+def _data(config: TrainConfig, data_dir: str | Path | None) -> tuple[Splits, tuple[str, ...]]:
+    """The split data of a run, and the names of its groups."""
+    table = load(config.data.dataset, config.data.group, data_dir)
+    if config.data.rows is not None:
+        table = table.take(config.data.rows, config.seed)
+    config.settings.fairness.check_classes(len(table.classes))
+    return split(table, config.data.missingness(), config.seed), table.groups
+
+
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
     """Expected metrics of the last epoch's decisions under the imputations of the chosen epoch."""
     table = parts.validation.to(fitted.device, fitted.dtype)
-    imputer = IMPUTERS[fitted.settings.fairness.imputer]
-    with fitted.at_chosen_epoch() as program:
-        pieces = [
-            impute(imputer(beliefs(encoding, batch.a_obs != table.groups)))
-            for batch, encoding in program.encode(table)
-        ]
-    imputed = torch.cat(pieces, dim=1).double().cpu().numpy()
+    imputed = imputed_cells(fitted, table).double().numpy()
     decided = fitted.predict_proba(table.x).argmax(-1).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
     return [

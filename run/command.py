@@ -34,7 +34,10 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
         print(f"fairvae: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nfairvae: interrupted; go on with the same command and --resume.", file=sys.stderr)
+        print(
+            "\nfairvae: interrupted. A run goes on with the same command and --resume (without --overwrite).",
+            file=sys.stderr,
+        )
         return 130
     return 0
 

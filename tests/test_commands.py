@@ -116,6 +116,11 @@ def test_a_finished_run_resumes_to_itself_and_is_not_overwritten_by_chance(
     assert (out / "results.json").read_bytes() != before
 
 
+def test_a_run_killed_in_its_first_epoch_resumes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert run(*SYNTHETIC, "--out", tmp_path, "--resume") == 0
+
+
 def test_a_run_repeats_from_its_own_config(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert run(*SYNTHETIC, "--risk", "ddp", "--out", first) == 0

@@ -58,8 +58,8 @@ class RiskSettings:
             not (
                 custom and (self.risk_classes or self.risk_gradient == "vanilla" or self.imputer == "stated")
             ),
-            f"the risk {self.risk!r} is a function of draws of every row: it takes no risk_classes, no vanilla "
-            "gradient and not the imputer 'stated'.",
+            f"the risk {self.risk!r} is a function of draws of every row: it takes no risk_classes, no "
+            "vanilla gradient and not the imputer 'stated'.",
         )
         RiskTerm(self)
 

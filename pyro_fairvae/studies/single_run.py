@@ -63,7 +63,8 @@ def train_run(
     )
     state = _resume_state(config, out, device) if resume else None
     if state is None and not overwrite:
-        _check_free(out)
+        # A run that was killed in its first epoch has left its config and nothing else.
+        _check_free(out, allowed={CONFIG} if resume else set())
     parts, group_names = _data(config, data_dir)
     _open_folder(out, config, device, fresh=state is None)
 
@@ -173,8 +174,8 @@ def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[
     return checkpoint.load(path, config.flat(), device) if path.exists() else None
 
 
-def _check_free(out: Path) -> None:
-    if there := [name for name in FILES if (out / name).exists()]:
+def _check_free(out: Path, allowed: set[str]) -> None:
+    if there := [name for name in FILES if name not in allowed and (out / name).exists()]:
         raise InputError(
             f"{out} already holds a run ({', '.join(there)}). Go on with it by --resume, replace it by "
             "--overwrite, or choose another folder with --out."

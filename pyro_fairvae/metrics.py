@@ -68,6 +68,24 @@ def evaluate_expected(
     return metrics
 
 
+def fair_floor(y: Array, decided: Array, a: Array, classes: int, draws: int = 1000, seed: int = 0) -> float:
+    """The mean DEO that chance alone gives a perfectly fair classifier on these rows.
+
+    It labels rows of class y rightly at the rate at which ``decided`` does, in every group alike; how many of
+    a cell it then gets right is binomial. A DEO near this floor cannot be told from 0.
+    """
+    generator = np.random.default_rng(seed)
+    largest = np.zeros(draws)
+    for c in range(classes):
+        sizes = np.bincount(a[y == c])
+        sizes = sizes[sizes > 0]
+        if len(sizes) > 1:
+            rate = (decided[y == c] == c).mean()
+            rates = generator.binomial(sizes, rate, size=(draws, len(sizes))) / sizes
+            largest = np.maximum(largest, rates.max(axis=1) - rates.min(axis=1))
+    return float(largest.mean())
+
+
 def _difference(metric: Callable[..., float], y: Array, decided: Array, a: Array, weight: Array) -> float:
     """A Fairlearn difference over the groups that have mass; NaN where fewer than two have."""
     mass = np.bincount(a, weights=weight)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fairlearn.metrics import equalized_odds_difference
 
-from pyro_fairvae.metrics import evaluate, evaluate_expected
+from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor
 
 
 def draw(rows: int, classes: int = 2, groups: int = 2) -> tuple[np.ndarray, ...]:
@@ -41,6 +41,20 @@ def test_a_group_without_rows_in_a_cell_is_left_out_of_its_comparison() -> None:
     three = np.array([0, 0, 0, 1, 1, 2])
     decided = np.array([0, 0, 1, 1, 0, 0])
     assert evaluate(y, decided, three, classes=2)["deo"] == pytest.approx(1 / 3)  # groups 0 and 2 in class 0
+
+
+def test_fair_floor_is_the_mean_deo_of_fair_decisions() -> None:
+    """Decisions drawn row by row at one rate for each class, judged by the metric itself."""
+    generator = np.random.default_rng(2)
+    y, a = (generator.random(800) < 0.3).astype(int), (generator.random(800) < 0.7).astype(int)
+    decided = np.where(generator.random(800) < 0.8, y, 1 - y)
+    right = np.array([(decided[y == c] == c).mean() for c in range(2)])
+    simulated = []
+    for _ in range(300):
+        fair = np.where(generator.random(800) < right[y], y, 1 - y)
+        simulated.append(evaluate(y, fair, a, 2)["deo"])
+    error = np.std(simulated) / 300**0.5
+    assert fair_floor(y, decided, a, 2, draws=20_000) == pytest.approx(np.mean(simulated), abs=4 * error)
 
 
 def test_without_stated_labels_the_error_is_expected() -> None:

@@ -18,7 +18,7 @@ from pyro_fairvae import checkpoint
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.data import Complete, Splits, load, split
 from pyro_fairvae.errors import InputError, require
-from pyro_fairvae.metrics import evaluate, evaluate_expected
+from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import summarise
@@ -117,8 +117,13 @@ def select(weights: tuple[float, ...], validation: list[dict[str, float]], withi
 
 
 def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
+    """Metrics of each member's rounded predictions, and ``deo_floor``, the DEO of chance alone."""
     decided = fitted.predict_proba(torch.from_numpy(test.x)).argmax(-1).numpy()
-    return [evaluate(test.y, row, test.a, len(test.classes)) for row in decided]
+    classes = len(test.classes)
+    return [
+        evaluate(test.y, row, test.a, classes) | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
+        for row in decided
+    ]
 
 
 def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None) -> Tensor:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pyro_fairvae.errors import require
 from pyro_fairvae.risks import CellSums, ComposedRisk, RiskEstimator
@@ -54,7 +53,7 @@ class DecisionProblem:
         with seeded(seed):
             drawn = draw_cells(imputed.double().unsqueeze(0), samples)
         self.cells = torch.cat(drawn, dim=1)[0]  # (samples, rows), y · groups + a
-        self.mass = functional.one_hot(self.cells, self.classes * self.groups).sum(1).double()
+        self.mass = self.counts(self.rounded()).sum(-1)  # (samples, cells), the same for all labels
         self.likeliest_group = imputed.sum(-2).argmax(-1)
 
     def rounded(self) -> Tensor:

@@ -38,9 +38,9 @@ class MembersAdamW(PyroOptim):
 
     def _build(self, params: list[Tensor]) -> torch.optim.AdamW:
         store = pyro.get_param_store()
-        named = sorted((str(store.param_name(param)), param) for param in params)
+        named = sorted(((str(store.param_name(param)), param) for param in params), key=lambda pair: pair[0])
         sites = [param for name, param in named if "sites." in name]
-        networks = [param for name, param in named if not any(param is site for site in sites)]
+        networks = [param for name, param in named if "sites." not in name]
         groups = [
             {"name": "networks", "params": networks, "weight_decay": self.weight_decay},
             {"name": "sites", "params": sites, "weight_decay": 0.0},

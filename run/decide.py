@@ -11,6 +11,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from pyro_fairvae.run.command import add_options, given_options
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     config = build(DecideConfig, given_options(arguments, DecideConfig))
     device = resolve_device(arguments.device)
+    print(f"Labelling the {config.part} rows by {config.rule} ...", file=sys.stderr)
     results = decide_run(arguments.run, config, device, arguments.data_dir)
     print(decision_table(results))
     print(f"\nLabels are in {arguments.run / f'decisions-{config.part}.csv'}")

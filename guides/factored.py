@@ -32,17 +32,6 @@ class Encoding:
         """log g(y|x) P(ỹ|y), (members, rows, classes)."""
         return self.heads.class_logits.log_softmax(-1) + self.log_channel_y
 
-    @property
-    def log_joint_label(self) -> Tensor:
-        """log P_g(y|x) P(ỹ|y) with the channel held fixed, (members, rows, classes)."""
-        return self.heads.label_logits.log_softmax(-1) + self.log_channel_y.detach()
-
-    @property
-    def log_joint_group_by_label(self) -> Tensor:
-        """log r(a|x,y) P(ã|a) with the channel held fixed, (members, rows, classes, groups)."""
-        channel = self.log_channel_a.detach().unsqueeze(-2)
-        return self.heads.group_logits_by_label.log_softmax(-1) + channel
-
 
 class FactoredGuide(nn.Module):
     r"""The factored posterior (the paper's equation for the encoder), for K members at once.

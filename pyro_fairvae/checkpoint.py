@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,15 @@ def write_whole(path: Path, content: bytes | str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON; a number that is not finite becomes ``null``, which JSON has."""
     write_whole(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows by name, with a line of the first's names above them."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
 
 
 def _finite(content: Any) -> Any:

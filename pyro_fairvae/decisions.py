@@ -49,7 +49,7 @@ class DecisionProblem:
         self.rows, self.classes = log_q.shape
         self.groups = imputed.shape[-1]
         self.weight = weight
-        self.estimator = RiskEstimator(risk, lambda logits: logits, samples=samples, memory=1.0)
+        self.estimator = RiskEstimator(risk, lambda logits: logits, samples, memory=1.0, estimator="sampled")
         with seeded(seed):
             drawn = draw_cells(imputed.double().unsqueeze(0), samples)
         self.cells = torch.cat(drawn, dim=1)[0]  # (samples, rows), y · groups + a
@@ -71,7 +71,7 @@ class DecisionProblem:
         """E F, (…,), of counts (…, samples, cells, classes)."""
         shape = (self.classes, self.groups)
         mass = self.mass.unflatten(-1, shape).expand(*counts.shape[:-2], *shape)
-        return self.estimator.average(CellSums(mass, counts.unflatten(-2, shape))).value
+        return self.estimator.average(CellSums(mass, counts.unflatten(-2, shape)))[0]
 
     def objective(self, labels: Tensor) -> float:
         """J of labels."""

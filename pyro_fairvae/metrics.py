@@ -1,8 +1,9 @@
 """Error and unfairness of decisions, by scikit-learn and Fairlearn.
 
-Decisions are rounded predictions. ``deo`` is the largest difference between groups of
-P(Ŷ = y | Y = y, A = a) over classes y (for two classes Fairlearn's equalized odds difference), ``deopp``
-that of the last class alone, ``ddp`` the largest difference of P(Ŷ = y | A = a).
+Each fairness risk has its twin here, by the same name and on decisions in place of probabilities. ``deo`` is
+the largest difference between groups of P(Ŷ = y | Y = y, A = a) over classes y (for two classes Fairlearn's
+equalized odds difference), ``deopp`` that of the last class alone, ``ddp`` the largest difference of
+P(Ŷ = y | A = a).
 
 A group without a row in a cell has no rate there and is left out of that comparison; Fairlearn alone would
 count its rate as 0. Where fewer than two groups can be compared at all, the metric is NaN.
@@ -11,12 +12,14 @@ count its rate as 0. Where fewer than two groups can be compared at all, the met
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from fairlearn.metrics import selection_rate_difference, true_positive_rate_difference
-from sklearn.metrics import zero_one_loss
+from fairlearn.metrics import MetricFrame, selection_rate, true_positive_rate
+from scipy.stats import chi2_contingency
+from sklearn.metrics import accuracy_score, log_loss, mutual_info_score, zero_one_loss
 
 Array = npt.NDArray[Any]
 
@@ -24,23 +27,37 @@ Array = npt.NDArray[Any]
 def evaluate(
     y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None
 ) -> dict[str, float]:
-    """``deo``, ``deopp`` and ``ddp`` of decisions, and their ``error``, where class and group are known.
+    """Error and positive rate of decisions and the twin of every risk, where class and group are known.
 
     ``weight`` counts a row as more or less than one.
     """
     weight = np.ones(len(y)) if weight is None else weight
-    opportunities = [
-        _difference(true_positive_rate_difference, y == c, decided == c, a, np.where(y == c, weight, 0))
-        for c in range(classes)
+    of_class = range(classes)
+    odds = [
+        _by_group(true_positive_rate, y == c, decided == c, a, np.where(y == c, weight, 0)) for c in of_class
     ]
-    parities = [
-        _difference(selection_rate_difference, y == c, decided == c, a, weight) for c in range(classes)
-    ]
+    parity = [_by_group(selection_rate, y == c, decided == c, a, weight) for c in of_class]
+    opportunities = [_difference(frame) for frame in odds]
+    everywhere = [rate for frame in odds if frame is not None for rate in frame.by_group]
+    # A table of (group, decision) counts, without groups and decisions that never occur.
+    table = np.zeros((a.max() + 1, classes))
+    np.add.at(table, (a, decided), weight)
+    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
     return {
         "error": float(zero_one_loss(y, decided, sample_weight=weight)),
+        "positive_rate": float(np.average(decided == classes - 1, weights=weight)),
         "deo": _largest(opportunities),
+        "mean_odds": _mean(opportunities),
         "deopp": opportunities[-1],
-        "ddp": _largest(parities),
+        "predictive_equality": opportunities[0],
+        "tpr": _largest(opportunities),
+        "tpr_printed": max(everywhere) - min(everywhere) if len(everywhere) > 1 else float("nan"),
+        "ddp": _largest([_difference(frame) for frame in parity]),
+        "ddp_overall": _largest([_difference(frame, "to_overall") for frame in parity]),
+        "mean_difference": _over_pairs(parity[-1]),
+        "disparate_impact": _excess_ratio(parity[-1]),
+        "chi2": _chi_squared(table),
+        "mutual_information": float(mutual_info_score(None, None, contingency=table)),
     }
 
 
@@ -86,15 +103,73 @@ def fair_floor(y: Array, decided: Array, a: Array, classes: int, draws: int = 10
     return float(largest.mean())
 
 
-def _difference(metric: Callable[..., float], y: Array, decided: Array, a: Array, weight: Array) -> float:
-    """A Fairlearn difference over the groups that have mass; NaN where fewer than two have."""
+def imputation_scores(probability: npt.NDArray[np.floating], truth: Array) -> dict[str, float]:
+    """How good imputed probabilities, (rows, values), of hidden values are.
+
+    ``accuracy`` of the likeliest value, ``log_score``, the mean log-probability of the true one, and
+    ``calibration``, the mean distance between the likeliest value's probability and how often it is right,
+    over ten equal bins of the former, weighed by their rows (expected calibration error).
+    """
+    chosen = probability.argmax(1)
+    confidence, right = probability.max(1), chosen == truth
+    bins = np.clip((confidence * 10).astype(int), 0, 9)
+    distance = np.bincount(bins, weights=confidence - right, minlength=10)
+    return {
+        "accuracy": float(accuracy_score(truth, chosen)),
+        "log_score": -float(log_loss(truth, probability, labels=np.arange(probability.shape[1]))),
+        "calibration": float(np.abs(distance).sum() / len(truth)),
+    }
+
+
+def _by_group(
+    metric: Callable[..., float], y: Array, decided: Array, a: Array, weight: Array
+) -> MetricFrame | None:
+    """A rate over the groups that have mass; None where fewer than two have."""
     mass = np.bincount(a, weights=weight)
-    kept = mass[a] > 0
     if (mass > 0).sum() < 2:
+        return None
+    kept = mass[a] > 0
+    return MetricFrame(
+        metrics=metric,
+        y_true=y[kept],
+        y_pred=decided[kept],
+        sensitive_features=a[kept],
+        sample_params={"sample_weight": weight[kept]},
+    )
+
+
+def _difference(frame: MetricFrame | None, method: str = "between_groups") -> float:
+    return float("nan") if frame is None else float(frame.difference(method=method))
+
+
+def _over_pairs(frame: MetricFrame | None) -> float:
+    """Mean of |r_a − r_{a'}| over pairs of groups."""
+    return _mean([] if frame is None else [abs(r - s) for r, s in combinations(frame.by_group, 2)])
+
+
+def _excess_ratio(frame: MetricFrame | None) -> float:
+    """max r / min r − 1, which has no bound: infinite where a group is never selected and another is."""
+    if frame is None:
         return float("nan")
-    return float(metric(y[kept], decided[kept], sensitive_features=a[kept], sample_weight=weight[kept]))
+    highest, lowest = float(frame.group_max()), float(frame.group_min())
+    return 0.0 if highest == 0 else (highest / lowest if lowest else np.inf) - 1
+
+
+def _chi_squared(table: Array) -> float:
+    """χ²-divergence of the joint table from the product of its margins."""
+    if min(table.shape) < 2:
+        return 0.0
+    return float(chi2_contingency(table, correction=False).statistic / table.sum())
 
 
 def _largest(values: list[float]) -> float:
-    known = [value for value in values if not np.isnan(value)]
-    return max(known, default=float("nan"))
+    return max(_known(values), default=float("nan"))
+
+
+def _mean(values: list[float]) -> float:
+    known = _known(values)
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _known(values: list[float]) -> list[float]:
+    return [value for value in values if not np.isnan(value)]

@@ -6,26 +6,30 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from pyro_fairvae.seeds import seeded
 
+SCORE = 8.0  # log-probabilities below −SCORE count as −SCORE to the imputer of groups
+
 
 class Members(nn.Module):
     """K copies of a network whose parameters are stacked along a leading dimension of members.
 
-    ``build()`` makes one copy; copy ``k`` is initialised with ``seeds[k]`` (equal seeds make equal
-    copies). The forward pass is one ``vmap``, so copies never see each other.
+    ``build(k)`` makes copy ``k``, which is initialised with ``seeds[k]`` (equal seeds make equal copies, but
+    for what ``build`` itself makes different). The forward pass is one ``vmap``, so copies never see each
+    other.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], seeds: Sequence[int]) -> None:
+    def __init__(self, build: Callable[[int], nn.Module], seeds: Sequence[int]) -> None:
         super().__init__()
         copies = []
-        for seed in seeds:
+        for k, seed in enumerate(seeds):
             with seeded(seed):
-                copies.append(build())
+                copies.append(build(k))
         parameters, buffers = stack_module_state(copies)
         self.count = len(seeds)
         self.names = tuple(parameters)
@@ -58,9 +62,40 @@ class Encoded(NamedTuple):
     z_scale: Tensor
     class_logits: Tensor  # g(y|x), the classifier
     group_logits: Tensor  # h(a|x)
-    # Imputers for the risk; neither has a gradient into the trunk.
+    # For the risk; none has a gradient into the trunk.
+    features: Tensor  # of the trunk
     label_logits: Tensor  # P_g(y|x)
     group_logits_by_label: Tensor  # r(a|x,y), (…, classes, groups)
+
+
+class NumberPieces(nn.Module):
+    r"""Columns as they are, and each number also in pieces (Gorishniy, Rubachev and Babenko 2022).
+
+    Between edges e₀ < … < e_T a number v becomes :math:`\min(1, \max(0, (v - e_{t-1}) / (e_t - e_{t-1})))`
+    for t = 1 … T, which lets the next layer bend at every edge. The numbers are the first columns;
+    ``edges`` is (numbers, T + 1).
+    """
+
+    def __init__(self, edges: Tensor) -> None:
+        super().__init__()
+        width = edges.diff(dim=-1)
+        self.register_buffer("low", edges[:, :-1])
+        self.register_buffer("width", torch.where(width > 0, width, 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers = x[..., : self.low.shape[-2]].unsqueeze(-1)
+        return torch.cat([x, ((numbers - self.low) / self.width).clamp(0, 1).flatten(-2)], dim=-1)
+
+
+def piece_edges(numbers: Tensor, pieces: int) -> Tensor:
+    """Edges of each column, (columns, pieces + 1), evenly spread over its distinct values.
+
+    Rows would be a worse measure than values: of capital gains nine in ten are 0.
+    """
+    shares = np.linspace(0, 1, pieces + 1)
+    columns = numbers.flatten(0, -2).double().cpu().numpy().T
+    edges = np.array([np.quantile(np.unique(column), shares) for column in columns])
+    return torch.from_numpy(edges.reshape(len(columns), pieces + 1)).to(numbers.dtype)
 
 
 def mlp_trunk(width: int, hidden: int, layers: int) -> nn.Sequential:
@@ -73,7 +108,15 @@ def mlp_trunk(width: int, hidden: int, layers: int) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """A trunk and its heads: q(z|x), g(y|x), h(a|x), and the imputers P_g(y|x) and r(a|x,y)."""
+    r"""A trunk and its heads: q(z|x), g(y|x), h(a|x), and the imputers P_g(y|x) and r(a|x,y).
+
+    r is h, calibrated anew for each y along h's own scores and the classifier's:
+
+    .. math:: r(\cdot|x,y) = \mathrm{softmax}(U_y \log h(\cdot|x) + V_y \log g(\cdot|x) + b_y).
+
+    A gap compares the classifier's scores within a cell, so along them the imputed groups must be right,
+    and so few parameters can be learned from the few rows of a rare cell that state their group.
+    """
 
     def __init__(self, trunk: nn.Module, features: int, latent: int, classes: int, groups: int) -> None:
         super().__init__()
@@ -83,19 +126,25 @@ class Encoder(nn.Module):
         self.classifier = nn.Linear(features, classes)
         self.group = nn.Linear(features, groups)
         self.labeller = nn.Linear(features, classes)
-        self.grouper = nn.Linear(features, classes * groups)
+        self.grouper = nn.Linear(groups + classes, classes * groups)
         self.by_label = (classes, groups)
+        with torch.no_grad():  # r starts at h
+            self.grouper.weight.copy_(torch.eye(groups, groups + classes).repeat(classes, 1))
+            self.grouper.bias.zero_()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         features = self.trunk(x)
         fixed = features.detach()
+        class_logits, group_logits = self.classifier(features), self.group(features)
+        scores = torch.cat([group_logits.log_softmax(-1), class_logits.log_softmax(-1)], dim=-1)
         return (
             self.z_loc(features),
             nn.functional.softplus(self.z_scale(features)) + 1e-3,
-            self.classifier(features),
-            self.group(features),
+            class_logits,
+            group_logits,
+            fixed,
             self.labeller(fixed),
-            self.grouper(fixed).unflatten(-1, self.by_label),
+            self.grouper(scores.detach().clamp(min=-SCORE)).unflatten(-1, self.by_label),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.options import option
 from pyro_fairvae.risks import Beliefs, RiskTerm
-from pyro_fairvae.risks.imputers import by_outcome
 
 # κ and s unless given, by objective; the first's s makes evidence on a channel count once.
 OBJECTIVES: dict[str, tuple[float, Callable[[float], float]]] = {
@@ -117,7 +116,8 @@ class FairELBO(TraceEnum_ELBO):
 
     ``weights_of_risk`` is λ, a number for each member. After each step :attr:`parts` holds every part,
     a (members,) tensor each, with the sign and weight that it has in the sum; :attr:`gap` is the risk
-    without its weight, :attr:`gap_error` its Monte Carlo standard error.
+    without its weight, :attr:`gap_error` its Monte Carlo standard error, and :attr:`cells` says how far the
+    rate of each cell is from that over all groups.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ class FairELBO(TraceEnum_ELBO):
         self.progress = 1.0
         self.parts: dict[str, Tensor] = {}
         self.gap = self.gap_error = torch.zeros_like(weights_of_risk)
+        self.cells = weights_of_risk.new_zeros(len(weights_of_risk), 0)
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
         self._traces = super()._get_trace(model, guide, args, kwargs)
@@ -192,14 +193,16 @@ class FairELBO(TraceEnum_ELBO):
             evidence_y = evidence_y * (batch.y_obs != model.channel_y.unavailable)
         share = self.schedule.risk(self.progress)
         held = beliefs(encoding, batch.a_obs != model.channel_a.unavailable)
-        risk = self.risk(encoding.heads.class_logits, held)
-        self.gap, self.gap_error = risk.value.detach(), risk.standard_error
-        learned = by_outcome(held).flatten(-2).logsumexp(-1)
+        learned = held.log_joint.flatten(-2).logsumexp(-1)
+        if batch.label_field is not None:
+            held = by_field(held, batch.label_field, encoding, batch.y_obs != model.channel_y.unavailable)
+        risk = self.risk(encoding.heads.class_logits, held, share * self.weights_of_risk)
+        self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
-            "risk": share * self.weights_of_risk * risk.value,
+            "risk": risk.penalty,
         }
 
     @torch.no_grad()
@@ -227,14 +230,27 @@ class FairELBO(TraceEnum_ELBO):
 
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
-    """What an encoding says of labels and groups, as imputers take it."""
+    """What an encoding says of labels and groups, as imputers take it, with the channels held fixed."""
+    heads = encoding.heads
     return Beliefs(
-        encoding.log_joint_label,
-        encoding.log_joint_a,
-        encoding.log_joint_group_by_label,
-        encoding.log_joint_y,
-        group_stated,
+        label=heads.label_logits.log_softmax(-1) + encoding.log_channel_y.detach(),
+        group=encoding.log_joint_a,
+        grouper=heads.group_logits_by_label.log_softmax(-1),
+        group_channel=encoding.log_channel_a.detach(),
+        classified=encoding.log_joint_y,
+        group_stated=group_stated,
     )
+
+
+def by_field(held: Beliefs, field: Tensor, encoding: Encoding, label_stated: Tensor) -> Beliefs:
+    """The same with labels by a Gaussian field, which has read ỹ where it is stated.
+
+    The field has seen stated labels only, P(y|x) P(ỹ≠∅|y) up to a constant, so a row with ∅ takes the odds of
+    ∅ given y on top of it.
+    """
+    log_unavailable = encoding.log_channel_y.detach()
+    odds = log_unavailable - (-log_unavailable.expm1()).log()
+    return replace(held, label=field.log() + torch.where(label_stated.unsqueeze(-1), 0.0, odds))
 
 
 def in_closed_form(site: str) -> bool:

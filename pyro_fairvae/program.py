@@ -14,7 +14,7 @@ from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
-from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
+from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, NumberPieces, mlp_trunk, piece_edges
 from pyro_fairvae.objective import Schedule, Weights
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.priors import PRIORS, channel
@@ -38,6 +38,7 @@ class Settings:
     sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
     hidden: int = option(128, "width of the encoder's layers")
     layers: int = option(3, "number of the encoder's layers")
+    pieces: int = option(16, "pieces into which the encoder cuts each number; 0: none, as in the paper")
     latent: int = option(16, "dimension of z")
     decoder_hidden: int = option(64, "width of the decoder's hidden layer")
     epochs: int = option(30, "passes over the training rows")
@@ -56,8 +57,13 @@ class Settings:
             ("guide of shared sites", self.sites, GLOBAL_GUIDES),
         ):
             choose(what, given, table)
+        require(
+            self.fairness.imputer != "anchored" or self.prior_a == "truthful",
+            f"the imputer 'anchored' needs prior_a truthful, groups that cannot misstate; got {self.prior_a}.",
+        )
         for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
         for name in ("lr", "sites_lr", "clip"):
             value = getattr(self, name)
             require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
@@ -73,14 +79,19 @@ class Program:
     def __init__(self, train: Observed, settings: Settings, seeds: Sequence[int]) -> None:
         channel_a = channel("a", train.groups, settings.prior_a)
         channel_y = channel("y", train.classes, settings.prior_y)
-        width = train.columns.width
+        width, numbers = train.columns.width, train.columns.numbers
         sizes = (settings.latent, train.classes, train.groups)
-        encoder = Members(
-            lambda: Encoder(mlp_trunk(width, settings.hidden, settings.layers), settings.hidden, *sizes),
-            seeds,
-        )
+        tables = train.x if train.members else train.x.unsqueeze(0)
+        edges = [piece_edges(table[:, :numbers], settings.pieces) for table in tables]
+
+        def build_encoder(k: int) -> Encoder:
+            trunk = mlp_trunk(width + numbers * settings.pieces, settings.hidden, settings.layers)
+            pieces = NumberPieces(edges[k if train.members else 0])
+            return Encoder(trunk.insert(0, pieces), settings.hidden, *sizes)
+
+        encoder = Members(build_encoder, seeds)
         decoder = Members(
-            lambda: ColumnDecoder(*sizes, settings.decoder_hidden, width),
+            lambda _: ColumnDecoder(*sizes, settings.decoder_hidden, width),
             [derive_seed(seed, 1) for seed in seeds],
         )
         self.model = FairSSVAE(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,14 @@ from pyro.infer import SVI
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from pyro_fairvae.batch import Observed
+from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.networks import Encoded
 from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
-from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.risks import RiskTerm, gaussian_field
+from pyro_fairvae.risks.relaxations import shift
 from pyro_fairvae.seeds import derive_seed, seeded
 
 
@@ -86,11 +88,26 @@ class Fit:
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
         """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
-        pieces = [
-            self.program.guide.heads(piece.to(self.device, self.dtype)).class_logits.softmax(-1).cpu()
-            for piece in x.split(EVALUATION_ROWS, dim=-2)
-        ]
-        return torch.cat(pieces, dim=-2)
+        return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self._heads(x)], dim=-2)
+
+    @torch.no_grad()
+    def decide(self, x: Tensor) -> Tensor:
+        """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
+
+        It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
+        the settings; where each group has its own τ, a row takes that of its likeliest group under h(a|x).
+        """
+        thresholds = self.settings.fairness.thresholds
+        pieces = []
+        for heads in self._heads(x):
+            decided = shift(heads.class_logits, thresholds).argmax(-1)  # (members, rows, groups or 1)
+            group = heads.group_logits[..., : len(thresholds)].argmax(-1, keepdim=True)
+            pieces.append(decided.gather(-1, group).squeeze(-1).cpu())
+        return torch.cat(pieces, dim=-1)
+
+    def _heads(self, x: Tensor) -> Iterator[Encoded]:
+        for piece in x.split(EVALUATION_ROWS, dim=-2):
+            yield self.program.guide.heads(piece.to(self.device, self.dtype))
 
 
 @dataclass
@@ -135,7 +152,7 @@ def fit(
         f"{len(weights_of_risk)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
         "were given; give one of each for every member.",
     )
-    settings.fairness.check_classes(train.classes)
+    settings.fairness.check(train.classes, train.groups)
     with pyro.get_param_store().scope():
         return _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype).go(
             after_epoch, state
@@ -170,17 +187,20 @@ class _Run:
         )
         self.optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
         self.svi = SVI(self.program.model, self.program.guide, self.optimizer, self.objective)
+        self.cells = [f"cell_y{y}_a{a}" for y, a in settings.fairness.cells(train.classes, train.groups)]
         self.steps = math.ceil(train.rows / settings.batch)
         self.epoch = 0
         self.history: list[dict[str, float]] = []
         self.best = torch.full((len(seeds),), -torch.inf, device=device, dtype=torch.float64)
         self.chosen_epoch = torch.zeros(len(seeds), dtype=torch.long, device=device)
         self.chosen = {name: value.clone() for name, value in self.program.state().items()}
+        self.label_field: Tensor | None = None  # P_g by the Gaussian field, (members, rows, classes)
 
     def go(self, after_epoch: Callable[[Progress], None] | None, state: dict[str, Any] | None) -> Fit:
         if state is not None:
             self.load_state(state)
         while self.epoch < self.settings.epochs:
+            self._refresh_label_field()
             parts = self._train_epoch()
             self.epoch += 1
             held_out = held_out_scores(self.program, self.validation)
@@ -206,14 +226,38 @@ class _Run:
                 done = (self.epoch + step / self.steps) / self.settings.epochs
                 self.objective.progress = done
                 self.optimizer.share = cosine_share(done)
-                self.svi.step(self.train.batch(index))
+                self.svi.step(self._batch(index))
                 measured = self.objective.parts | {
                     "gap": self.objective.gap,
                     "gap_error": self.objective.gap_error,
                 }
+                measured |= dict(zip(self.cells, self.objective.cells.unbind(-1), strict=True))
                 for name, part in measured.items():
                     sums[name] = sums.get(name, 0) + part
         return {name: total / self.steps for name, total in sums.items()}
+
+    def _refresh_label_field(self) -> None:
+        """Take the Gaussian field of labels anew, on the features of this moment, where it is due."""
+        fairness = self.settings.fairness
+        if fairness.labeller != "field":
+            return
+        acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
+        if not acts or (self.label_field is not None and self.epoch % fairness.field_every):
+            return
+        features = torch.cat([e.heads.features.cpu() for _, e in self.program.encode(self.train)], dim=1)
+        y_obs = self.train.y_obs.cpu().expand(features.shape[:2])
+        fields = [
+            gaussian_field(*member, self.train.classes, fairness.neighbours)
+            for member in zip(features, y_obs, strict=True)
+        ]
+        self.label_field = torch.stack(fields).to(self.train.x)
+
+    def _batch(self, index: Tensor) -> Batch:
+        batch = self.train.batch(index)
+        if self.label_field is None:
+            return batch
+        members = torch.arange(len(self.label_field), device=index.device).unsqueeze(-1)
+        return replace(batch, label_field=self.label_field[members, index])
 
     def _order(self) -> Tensor:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""
@@ -267,6 +311,7 @@ class _Run:
                 "best": self.best,
                 "chosen": self.chosen,
                 "chosen_epoch": self.chosen_epoch,
+                "label_field": self.label_field,
                 "history": self.history,
             }
         )
@@ -279,6 +324,7 @@ class _Run:
         self.objective.risk.estimator.load_state(state["risk"])
         self.best, self.chosen_epoch = state["best"], state["chosen_epoch"]
         self.chosen, self.history = state["chosen"], list(state["history"])
+        self.label_field = state["label_field"]
 
 
 def _copy(value: Any) -> Any:

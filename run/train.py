@@ -2,7 +2,7 @@
 
 The folder given by --out receives config.json (every option, and versions), history.csv (each part of
 the objective by epoch and member), results.json (metrics of every member), posterior.json (who
-withholds, with intervals), two figures and a checkpoint.
+withholds, with intervals), three figures and a checkpoint.
 
 Examples:
   fairvae train --dataset adult --group gender --level sparse --out runs/gender
@@ -25,9 +25,21 @@ from tqdm import tqdm
 from pyro_fairvae.errors import require
 from pyro_fairvae.options import build, nested, option
 from pyro_fairvae.posterior import channel_draws
-from pyro_fairvae.report import draw_frontier, draw_posterior, results_table, withholding_table
+from pyro_fairvae.report import (
+    draw_frontier,
+    draw_posterior,
+    draw_training,
+    results_table,
+    withholding_table,
+)
 from pyro_fairvae.studies.config import TrainConfig, read_options
-from pyro_fairvae.studies.single_run import FRONTIER_FIGURE, POSTERIOR_FIGURE, RunResult, train_run
+from pyro_fairvae.studies.single_run import (
+    FRONTIER_FIGURE,
+    POSTERIOR_FIGURE,
+    TRAINING_FIGURE,
+    RunResult,
+    train_run,
+)
 from pyro_fairvae.training import Progress, resolve_device
 
 SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
@@ -117,8 +129,15 @@ class ProgressBar:
 
 
 def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
-    """Error against unfairness, and the posterior of who withholds."""
+    """Error against unfairness, the course of training, and the posterior of who withholds."""
     draw_frontier(out / FRONTIER_FIGURE, result.results)
+    draw_training(
+        out / TRAINING_FIGURE,
+        result.fit.history,
+        result.results["selected"],
+        result.class_names,
+        result.group_names,
+    )
     channel = result.fit.program.guide.channel_a
     drawn = channel_draws(result.fit, channel)[..., channel.unavailable].flatten(0, 1).numpy()
     truth = config.data.missingness().unavailable

@@ -17,7 +17,7 @@ from pyro_fairvae.program import Settings
 torch.set_num_threads(1)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-SMALL = {"hidden": 8, "layers": 2, "latent": 3, "decoder_hidden": 8, "samples": 7, "batch": 32}
+SMALL = {"hidden": 8, "layers": 2, "pieces": 3, "latent": 3, "decoder_hidden": 8, "samples": 7, "batch": 32}
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from pyro_fairvae.run.train import Everything
 
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build, options_of
+from pyro_fairvae.risks import RISKS
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import select
 
@@ -57,8 +58,9 @@ def test_the_demos_command_with_tiny_sizes(
     for member in results["members"]:
         for part in ("val", "test"):
             floor = {"deo_floor"} if part == "test" else set()
-            assert set(member[part]) == {"error", "deo", "deopp", "ddp"} | floor
-            assert all(0 <= value <= 1 for value in member[part].values())
+            assert set(member[part]) == {"error", "positive_rate"} | set(RISKS) | floor
+            assert all(value is None or value >= 0 for value in member[part].values())
+            assert all(member[part][name] <= 1 for name in ("error", "deo", "deopp", "ddp"))
     posterior = json.loads((out / "posterior.json").read_text())
     for channel in ("a", "y"):
         for value in ("0", "1"):
@@ -71,7 +73,8 @@ def test_the_demos_command_with_tiny_sizes(
     history = np.genfromtxt(out / "history.csv", delimiter=",", names=True)
     assert len(history) == 2 * 2
     assert {"risk", "x", "groups", "labels", "log_group", "kl_channels"} <= set(history.dtype.names)
-    for figure in ("frontier.png", "posterior.png"):
+    assert {f"cell_y{y}_a{a}" for y in (0, 1) for a in (0, 1)} <= set(history.dtype.names)
+    for figure in ("frontier.png", "posterior.png", "training.png"):
         assert (out / figure).read_bytes().startswith(b"\x89PNG")
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
 

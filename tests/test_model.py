@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
@@ -11,7 +12,7 @@ from pyro_fairvae.models import MixedColumns, NormalColumns
 from pyro_fairvae.batch import Columns
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import InputError
-from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, mlp_trunk
+from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, NumberPieces, mlp_trunk, piece_edges
 from pyro_fairvae.priors import channel
 from pyro_fairvae.program import Program
 from tests.conftest import small_settings, three_groups
@@ -45,7 +46,7 @@ def test_mixed_columns_draw_rows_of_their_kind() -> None:
 
 
 def test_members_apply_each_copy_to_its_slice() -> None:
-    def build() -> Encoder:
+    def build(_: int) -> Encoder:
         return Encoder(mlp_trunk(4, 6, 3), 6, 2, 3, 2)
 
     members = Members(build, [0, 1, 0])
@@ -53,12 +54,12 @@ def test_members_apply_each_copy_to_its_slice() -> None:
     together = members(x, in_dims=(0,))
     for k, seed in enumerate([0, 1, 0]):
         torch.manual_seed(seed)
-        for mine, other in zip(together, build()(x[k]), strict=True):
+        for mine, other in zip(together, build(k)(x[k]), strict=True):
             torch.testing.assert_close(mine[k], other)
 
 
 def test_decoder_keeps_enumeration_dimensions() -> None:
-    members = Members(lambda: ColumnDecoder(2, 3, 2, 4, 5), [0, 1])
+    members = Members(lambda _: ColumnDecoder(2, 3, 2, 4, 5), [0, 1])
     z = torch.randn(2, 6, 2)
     a, y = torch.arange(2).view(2, 1, 1, 1), torch.arange(3).view(3, 1, 1)
     out = members(z, a.expand(2, 1, 2, 1), y.expand(3, 2, 1), in_dims=(-3, -2, -2), out_dims=-3)
@@ -127,3 +128,18 @@ def test_model_alone_generates_rows_of_the_right_kind() -> None:
     assert torch.equal(x[..., table.columns.numbers :].sum(-1), torch.ones(2, 50))
     a, a_obs = trace.nodes["a"]["value"], trace.nodes["a_obs"]["value"]
     assert bool(((a_obs == a) | (a_obs == 3)).all())
+
+
+def test_numbers_in_pieces_are_as_interpolated_by_numpy() -> None:
+    generator = np.random.default_rng(0)
+    rows = np.stack([generator.normal(size=50), np.where(np.arange(50) < 45, 0.0, np.arange(50))], axis=1)
+    x = torch.from_numpy(np.concatenate([rows, np.ones((50, 3))], axis=1))
+    edges = piece_edges(x[:, :2], pieces=4)
+    encoded = NumberPieces(edges)(x)
+    assert torch.equal(encoded[:, :5], x)
+    for column in range(2):
+        found = encoded[:, 5 + 4 * column : 9 + 4 * column].sum(-1).numpy()
+        np.testing.assert_allclose(found, np.interp(rows[:, column], edges[column].numpy(), np.arange(5)))
+    assert torch.equal(edges[1, [0, -1]], torch.tensor([0.0, 49.0], dtype=torch.float64))
+    constant = NumberPieces(piece_edges(torch.ones(4, 1), pieces=3))(torch.ones(4, 1))
+    assert constant.isfinite().all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pyro.infer import SVI
@@ -73,6 +74,21 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
     def linear(state: dict[str, Tensor], name: str, k: int, x: Tensor) -> Tensor:
         return state[f"{name}.weight"][k] @ x + state[f"{name}.bias"][k]
 
+    edges = np.array(
+        [
+            np.quantile(np.unique(table.x[:, j].numpy()), np.linspace(0, 1, SMALL["pieces"] + 1))
+            for j in range(table.columns.numbers)
+        ]
+    )
+
+    def in_pieces(x: Tensor) -> Tensor:
+        filled = [
+            np.interp(float(x[j]), edges[j, t : t + 2], [0.0, 1.0])
+            for j in range(len(edges))
+            for t in range(SMALL["pieces"])
+        ]
+        return torch.tensor(filled, dtype=torch.float64)
+
     for k in range(guide.encoder.count):
         channel_a, channel_y = channel(model.channel_a, k), channel(model.channel_y, k)
         if model.prevalence == "joint":
@@ -81,9 +97,9 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
             pi = site("pi_y", k).unsqueeze(-1) * site("pi_a", k)
         for i in range(batch.rows):
             x, a_obs, y_obs = batch.x[i], int(batch.a_obs[i]), int(batch.y_obs[i])
-            hidden = x
+            hidden = torch.cat([x, in_pieces(x)])
             for layer in range(SMALL["layers"]):
-                hidden = torch.relu(linear(encoder, f"trunk.{2 * layer}", k, hidden))
+                hidden = torch.relu(linear(encoder, f"trunk.{1 + 2 * layer}", k, hidden))
             loc = linear(encoder, "z_loc", k, hidden)
             scale = torch.log1p(linear(encoder, "z_scale", k, hidden).exp()) + 1e-3
             z_seen = traced["z"]["value"][k, i].detach()
@@ -98,11 +114,8 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
             joint_y = torch.stack(
                 [g[y] * channel_y[y].get(y_obs, torch.tensor(0.0)) for y in range(table.classes)]
             )
-            by_label = (
-                linear(encoder, "grouper", k, hidden.detach())
-                .reshape(table.classes, table.groups)
-                .softmax(-1)
-            )
+            scores = torch.cat([h, g]).detach().log()
+            by_label = linear(encoder, "grouper", k, scores).reshape(table.classes, table.groups).softmax(-1)
             joint_l = sum(
                 label[y] * channel_y[y].get(y_obs, torch.tensor(0.0)).detach()
                 * by_label[y, a] * channel_a[a].get(a_obs, torch.tensor(0.0)).detach()

@@ -46,16 +46,26 @@ def load(dataset: str, group: str | None = None, folder: str | Path | None = Non
     return entry.read(group, folder)
 
 
-def split(table: Table, missingness: Missingness, seed: int) -> Splits:
-    """70 % training, 10 % validation, 20 % test, at random; the first two with values hidden."""
+def split_complete(table: Table, seed: int) -> dict[str, Complete]:
+    """70 % training, 10 % validation, 20 % test, at random, with their truth."""
     require(table.rows >= 20, f"a table of {table.rows} rows is too small to split; give at least 20.")
-    order_seed, train_seed, validation_seed = np.random.SeedSequence(seed).generate_state(3)
-    order = np.random.default_rng(order_seed).permutation(table.rows)
+    order = np.random.default_rng(_split_seeds(seed)[0]).permutation(table.rows)
     first, second = round(0.7 * table.rows), round(0.8 * table.rows)
     rows = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
-    parts = table.encode(rows, standard="train")
+    return table.encode(rows, standard="train")
+
+
+def split(table: Table, missingness: Missingness, seed: int) -> Splits:
+    """The parts of :func:`split_complete`, the first two with values hidden."""
+    parts = split_complete(table, seed)
+    _, train_seed, validation_seed = _split_seeds(seed)
     return Splits(
-        hide(parts["train"], missingness, int(train_seed)),
-        hide(parts["validation"], missingness, int(validation_seed)),
+        hide(parts["train"], missingness, train_seed),
+        hide(parts["validation"], missingness, validation_seed),
         parts["test"],
     )
+
+
+def _split_seeds(seed: int) -> list[int]:
+    """Seeds of the order of rows, and of what is hidden in training and in validation."""
+    return [int(each) for each in np.random.SeedSequence(seed).generate_state(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,20 @@ from pyro_fairvae.checkpoint import write_whole
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-def draw_frontier(path: Path, results: dict[str, Any], metric: str = "deo") -> None:
+PARTS = {
+    "labels": "labels, −log P(ỹ|x)",
+    "groups": "groups, −log P(ã|x)",
+    "imputer": "imputers",
+    "risk": "risk",
+    "x": "reconstruction",
+    "kl_z": "KL of z",
+    "kl_channels": "KL of channels",
+}
+
+
+def draw_frontier(path: Path, results: dict[str, Any]) -> None:
     """Test error against unfairness, a point for each λ; the member chosen on validation is ringed."""
+    metric = results["metric"]
     figure = _figure(5.6, 4.2)
     axes = figure.add_subplot()
     _bare(axes)
@@ -36,10 +49,51 @@ def draw_frontier(path: Path, results: dict[str, Any], metric: str = "deo") -> N
         unfair[chosen], error[chosen], "o", markersize=14, fillstyle="none", color=COLOURS[1],
         label="chosen on validation",
     )  # fmt: skip
-    axes.set_xlabel(f"{metric.upper()} on test (%)")
+    axes.set_xlabel(f"{metric.replace('_', ' ').upper()} on test (%)")
     axes.set_ylabel("error on test (%)")
     axes.set_xlim(left=0)
     axes.legend(frameon=False)
+    _write(figure, path)
+
+
+def draw_training(
+    path: Path, history: list[dict[str, float]], member: int, classes: Sequence[str], groups: Sequence[str]
+) -> None:
+    """By epoch: the parts of a member's objective, every member's risk, and the member's gap in each cell."""
+    figure = _figure(11.0, 3.6)
+    parts, risks, cells = figure.subplots(1, 3)
+    own = [row for row in history if row["member"] == member]
+    epochs = [row["epoch"] for row in own]
+    weight = own[0]["weight"]
+    for name, colour, style in zip(PARTS, cycle(COLOURS), ["-"] * 6 + ["--"] * 6, strict=False):
+        parts.plot(epochs, [row[name] for row in own], style, color=colour, linewidth=1.2, label=PARTS[name])
+    parts.set_yscale("symlog", linthresh=0.01)
+    parts.set_title(f"parts of the objective, λ={weight:g}", fontsize=9)
+    members = sorted({row["member"] for row in history})
+    for k in members:
+        rows = [row for row in history if row["member"] == k]
+        gap, error = (100 * np.array([row[name] for row in rows]) for name in ("gap", "gap_error"))
+        shade = 0.15 + 0.85 * (members.index(k) + 1) / len(members)
+        risks.plot(
+            epochs, gap, color=COLOURS[0], alpha=shade, linewidth=1.2, label=f"λ={rows[0]['weight']:g}"
+        )
+        risks.fill_between(
+            epochs, gap - 2 * error, gap + 2 * error, color=COLOURS[0], alpha=0.15, linewidth=0
+        )
+    risks.set_ylim(bottom=0)
+    risks.set_title("risk (%), band: ±2 Monte Carlo s.e.", fontsize=9)
+    names = [name for name in own[0] if name.startswith("cell_")]
+    for name, colour, style in zip(names, cycle(COLOURS), cycle(["-", "--", ":", "-."]), strict=False):
+        y, a = (int(part[1:]) for part in name.removeprefix("cell_").split("_"))
+        values = [100 * row[name] for row in own]
+        cells.plot(epochs, values, style, color=colour, linewidth=1.2, label=f"{classes[y]}, {groups[a]}")
+    cells.axhline(0, color="grey", linewidth=0.6)
+    cells.set_title(f"rate of a cell less that of all groups (%), λ={weight:g}", fontsize=9)
+    for axes in (parts, risks, cells):
+        axes.set_xlabel("epoch")
+        _bare(axes)
+        if axes.lines and axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=7, ncols=2)
     _write(figure, path)
 
 

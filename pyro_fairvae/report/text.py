@@ -9,18 +9,19 @@ from typing import Any
 
 def results_table(results: dict[str, Any]) -> str:
     """λ, and error and unfairness on test, a line for each member; the chosen one is starred."""
-    metrics = ("error", "deo", "deo_floor", "deopp", "ddp")
+    chosen = results["metric"]
+    metrics = tuple(dict.fromkeys(("error", chosen, "deo", "deo_floor", "deopp", "ddp")))
     titles = [f"{name.replace('_', ' ')} %" for name in metrics]
-    lines = [["λ", *titles, "validation error %", "validation deo %", ""]]
+    lines = [["λ", *titles, "validation error %", f"validation {chosen.replace('_', ' ')} %", ""]]
     for k, member in enumerate(results["members"]):
         tested = [_percent(member["test"][name]) for name in metrics]
-        validated = [_percent(member["val"][name]) for name in ("error", "deo")]
+        validated = [_percent(member["val"][name]) for name in ("error", chosen)]
         star = "*" if k == results["selected"] else ""
         lines.append([f"{member['weight']:g}", *tested, *validated, star])
     return (
         align(lines)
         + "\ndeo floor: the mean DEO that chance alone gives a perfectly fair classifier on this test part"
-        + "\n* least expected validation DEO within one point of validation error of the smallest λ"
+        + "\n* least expected validation metric within one point of validation error of the smallest λ"
         + "\n  (validation: expected under the learned imputations, nothing hidden is read)"
     )
 

@@ -2,12 +2,13 @@
 
 A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the user's own
 (:mod:`.custom`). Its expectation takes an imputation of the unstated groups and labels
-(:mod:`.imputers`), softened decisions (:mod:`.relaxations`) and an estimator (:mod:`.estimator`);
-:mod:`.term` puts them together.
+(:mod:`.imputers`, :mod:`.field`), softened decisions (:mod:`.relaxations`) and an estimator
+(:mod:`.estimator`, :mod:`.envelope`); :mod:`.term` puts them together.
 """
 
 from pyro_fairvae.risks.custom import CustomRisk, register
 from pyro_fairvae.risks.estimator import Estimate, RiskEstimator, samples_for
+from pyro_fairvae.risks.field import gaussian_field
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
@@ -25,6 +26,7 @@ __all__ = [
     "RiskEstimator",
     "RiskSettings",
     "RiskTerm",
+    "gaussian_field",
     "impute",
     "register",
     "relaxation",

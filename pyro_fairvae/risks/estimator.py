@@ -12,16 +12,19 @@ from torch.nn import functional
 
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.risks.custom import CustomRisk
+from pyro_fairvae.risks.envelope import pull
 from pyro_fairvae.risks.gaps import CellSums, ComposedRisk
 
 CHUNK = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
 
 
 class Estimate(NamedTuple):
-    """A risk and the standard error that drawing samples gives it, (members,) each."""
+    """A risk, the standard error that drawing samples gives it, and what the objective adds for it."""
 
-    value: Tensor
-    standard_error: Tensor
+    value: Tensor  # (members,)
+    standard_error: Tensor  # (members,)
+    penalty: Tensor  # (members,)
+    cells: Tensor  # how far the rate of each cell is from that over all groups, (members, cells)
 
 
 def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
@@ -35,17 +38,19 @@ def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
 
 
 class RiskEstimator:
-    r"""Ê, an estimate of the expectation of F(P_f, y, a) over imputed labels and groups.
+    r"""An estimate Ê of the expectation of F(P_f, y, a) over imputed labels and groups, and its penalty.
 
-    *Sampled*, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation.
-    *Expected*: F at the expected cell sums, without draws and in O(rows). It lies below the sampled one by
-    what the draws add to |gap|, and the two meet as cells grow.
+    ``sampled``, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation; λÊ.
+    ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It lies below the sampled
+    one by what the draws add to |gap|, and the two meet as cells grow.
+    ``envelope``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`).
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
-    from 0. With ``memory < 1`` each sample's cell sums are averaged over recent batches, the current
-    one weighing ``memory``. F is evaluated at the averaged sums, and its derivative there is applied to
-    the current batch's sums (stochastic compositional gradients, Wang, Fang and Liu 2017). With
-    ``memory = 1`` this is the paper's estimator.
+    from 0. With ``memory < 1`` cell sums are averaged over earlier batches, the latest weighing ``memory``.
+    F is evaluated at the averaged sums, and its derivative there is applied to the current batch's sums
+    (after the stochastic compositional gradients of Wang, Fang and Liu 2017); the current batch enters the
+    average afterwards, so that its noise does not meet itself. ``sampled`` with ``memory = 1`` is the paper's
+    plain estimator.
 
     *Empty cells.* A sample in which a cell that F needs is empty is left out of the average: the
     result is E[F | every cell has a row]. Counting its gap as 0 instead would pull the risk towards 0
@@ -60,59 +65,74 @@ class RiskEstimator:
         risk: ComposedRisk | CustomRisk,
         relax: Callable[[Tensor], Tensor],
         samples: int = 100,
-        memory: float = 0.2,
+        memory: float = 1.0,
         estimator: str = "sampled",
+        stiffness: float = 10.0,
     ) -> None:
         require(samples >= 1, f"the risk needs at least 1 Monte Carlo sample, got {samples}.")
         require(0 < memory <= 1, f"memory, the weight of the current batch, must be in (0, 1], got {memory}.")
-        self.estimator = choose("estimator", estimator, ESTIMATORS)
+        require(0 < stiffness < math.inf, f"stiffness must be positive and finite, got {stiffness}.")
+        choose("estimator", estimator, ESTIMATORS)
         require(
-            isinstance(risk, ComposedRisk) or estimator == "sampled",
-            f"the risk {risk.name!r} is a function of draws; use the estimator 'sampled'.",
+            isinstance(risk, ComposedRisk) or estimator != "expected",
+            f"the risk {risk.name!r} is a function of draws; use the estimator 'sampled' or 'envelope'.",
         )
         self.risk = risk
         self.relax = relax
         self.samples = samples
         self.memory = memory
+        self.cell_sums = ESTIMATORS[estimator]
+        self.stiffness = stiffness if estimator == "envelope" else None
         self.remembered: CellSums | None = None
 
-    def __call__(self, class_logits: Tensor, imputed: Tensor) -> Estimate:
-        """The risk of each member; logits are (members, rows, classes), imputed also (…, groups)."""
+    def __call__(self, class_logits: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
+        """The risk of each member, whose λ is ``weight``.
+
+        Logits are (members, rows, classes), imputed is (members, rows, classes, groups).
+        """
         predictions = self.relax(class_logits)
         if isinstance(self.risk, CustomRisk):
-            return self._of_draws(self.risk, predictions, imputed)
-        return self.of_sums(ESTIMATORS[self.estimator](predictions, imputed, self.samples))
+            return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight)
+        return self.of_sums(self.cell_sums(predictions, imputed, self.samples), weight)
 
-    def of_sums(self, sums: CellSums) -> Estimate:
+    def of_sums(self, now: CellSums, weight: Tensor) -> Estimate:
         """The risk at sums (members, samples, …), which are remembered."""
-        return self.average(self._remember(sums))
+        assert isinstance(self.risk, ComposedRisk)
+        sums = self._remember(now)
+        value, standard_error = self.average(sums)
+        penalty = self._penalty(value, self.risk.differences(sums).mean(1), weight)
+        return Estimate(value, standard_error, penalty, self.risk.cells(sums).detach().mean(1).flatten(1))
 
-    def average(self, sums: CellSums) -> Estimate:
-        """Mean of F over samples, of sums (members, samples, …)."""
+    def _penalty(self, value: Tensor, differences: Tensor, weight: Tensor) -> Tensor:
+        return weight * value if self.stiffness is None else pull(differences, weight, self.stiffness)
+
+    def average(self, sums: CellSums) -> tuple[Tensor, Tensor]:
+        """Mean of F over samples, of sums (members, samples, …), and its standard error."""
         assert isinstance(self.risk, ComposedRisk)
         gaps = self.risk(sums)
         used = torch.where(gaps.whole.any(-1, keepdim=True), gaps.whole, gaps.some).to(gaps.value.dtype)
         return _mean(gaps.value, used)
 
-    def _of_draws(self, risk: CustomRisk, predictions: Tensor, imputed: Tensor) -> Estimate:
+    def _of_draws(self, risk: CustomRisk, predictions: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
         groups = imputed.shape[-1]
         values = [
             risk.function(predictions.unsqueeze(1), cell // groups, cell % groups)
             for cell in draw_cells(imputed, self.samples)
         ]
-        value = torch.cat(values, dim=1)
-        return _mean(value, torch.ones_like(value))
+        drawn = torch.cat(values, dim=1)
+        value, standard_error = _mean(drawn, torch.ones_like(drawn))
+        penalty = self._penalty(value, value[:, None, None], weight)
+        return Estimate(value, standard_error, penalty, value.new_zeros(len(value), 0))
 
     def _remember(self, now: CellSums) -> CellSums:
         if self.memory == 1:
             return now
-        before = self.remembered or CellSums(now.mass.detach(), now.predicted.detach())
-        mass = torch.lerp(before.mass, now.mass.detach(), self.memory)
-        predicted = torch.lerp(before.predicted, now.predicted.detach(), self.memory)
-        self.remembered = CellSums(mass, predicted)
-        return CellSums(
-            mass + (now.mass - now.mass.detach()), predicted + (now.predicted - now.predicted.detach())
+        mass, predicted = now.mass.detach(), now.predicted.detach()
+        before = self.remembered or CellSums(mass, predicted)
+        self.remembered = CellSums(
+            torch.lerp(before.mass, mass, self.memory), torch.lerp(before.predicted, predicted, self.memory)
         )
+        return CellSums(before.mass + (now.mass - mass), before.predicted + (now.predicted - predicted))
 
     def state(self) -> dict[str, Tensor]:
         if self.remembered is None:
@@ -123,14 +143,14 @@ class RiskEstimator:
         self.remembered = CellSums(**state) if state else None
 
 
-def _mean(values: Tensor, used: Tensor) -> Estimate:
+def _mean(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard error over samples, the last dimension, of those that are used (weight 1)."""
     count = used.sum(-1).clamp(min=1)
     mean = (values * used).sum(-1) / count
     with torch.no_grad():
         squares = ((values - mean.unsqueeze(-1)).square() * used).sum(-1)
         standard_error = (squares / (count - 1).clamp(min=1) / count).sqrt()
-    return Estimate(mean, standard_error)
+    return mean, standard_error
 
 
 def draw_cells(imputed: Tensor, samples: int) -> list[Tensor]:
@@ -142,21 +162,22 @@ def draw_cells(imputed: Tensor, samples: int) -> list[Tensor]:
 def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSums:
     """Sums over cells for each of ``samples`` draws of (y, a) for every row.
 
-    ``predictions`` is P_f, (members, rows, classes); ``imputed`` is (members, rows, classes, groups), and
-    zero throughout for rows that take no part. The sums are (members, samples, …) as in :class:`CellSums`;
-    gradients reach ``predictions`` alone.
+    ``predictions`` is P_f, (members, rows, groups or 1, classes); ``imputed`` is (members, rows, classes,
+    groups), and zero throughout for rows that take no part. The sums are (members, samples, …) as in
+    :class:`CellSums`; gradients reach ``predictions`` alone.
     """
     classes, groups = imputed.shape[-2:]
     upper = imputed.flatten(-2).cumsum(-1)
     # Rounding must not leave a draw without a cell.
     upper[..., -1] = torch.where(upper[..., -1] > 0, torch.inf, 0.0)
     lower = torch.cat([torch.zeros_like(upper[..., :1]), upper[..., :-1]], dim=-1)
-    summed = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1)
+    predictions = predictions.expand(-1, -1, groups, -1)
+    summed = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1).unbind(-2)
     pieces = []
     for uniform in _uniforms(imputed, samples):
         cells = [
-            ((uniform >= low.unsqueeze(-2)) & (uniform < high.unsqueeze(-2))).to(summed.dtype) @ summed
-            for low, high in zip(lower.unbind(-1), upper.unbind(-1), strict=True)
+            ((uniform >= low.unsqueeze(-2)) & (uniform < high.unsqueeze(-2))).to(uniform.dtype) @ of_group
+            for low, high, of_group in zip(lower.unbind(-1), upper.unbind(-1), summed * classes, strict=True)
         ]
         pieces.append(torch.stack(cells, dim=-2))  # (members, samples, cells, 1 + classes)
     sums = torch.cat(pieces, dim=1).unflatten(-2, (classes, groups))
@@ -173,13 +194,14 @@ def _uniforms(imputed: Tensor, samples: int) -> list[Tensor]:
 
 def expected_cell_sums(predictions: Tensor, imputed: Tensor, samples: int = 1) -> CellSums:
     """The expectation of :func:`draw_cell_sums`, as a single sample: (members, 1, …)."""
-    predicted = torch.einsum("krc,kryg->kygc", predictions, imputed)
+    predicted = torch.einsum("krgc,kryg->kygc", predictions.expand(-1, -1, imputed.shape[-1], -1), imputed)
     return CellSums(imputed.sum(1).unsqueeze(1), predicted.unsqueeze(1))
 
 
 ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int], CellSums]] = {
     "sampled": draw_cell_sums,
     "expected": expected_cell_sums,
+    "envelope": expected_cell_sums,
 }
 
 
@@ -198,4 +220,5 @@ def relaxed_cell_sums(
         return functional.gumbel_softmax(repeated, tau=temperature, hard=True)
 
     cells = draw(log_label).unsqueeze(-1) * draw(log_group).unsqueeze(-2)  # (members, samples, rows, y, a)
-    return CellSums(cells.sum(2), torch.einsum("krc,ksryg->ksygc", predictions, cells))
+    predictions = predictions.expand(-1, -1, cells.shape[-1], -1)
+    return CellSums(cells.sum(2), torch.einsum("krgc,ksryg->ksygc", predictions, cells))

@@ -69,29 +69,41 @@ def parity(sums: CellSums, classes: list[int]) -> Rates:
     return Rates(total, sums.mass.sum(-2).unsqueeze(-2).expand_as(total))
 
 
+def pair_differences(rates: Rates) -> Tensor:
+    """r_a − r_{a'} for each pair of groups a > a', (…, comparisons, pairs); 0 where a rate is missing."""
+    first, second = torch.tril_indices(*[rates.rate.shape[-1]] * 2, offset=-1, device=rates.rate.device)
+    both = rates.filled[..., first] & rates.filled[..., second]
+    return (rates.rate[..., first] - rates.rate[..., second]).masked_fill(~both, 0)
+
+
+def differences_from_overall(rates: Rates) -> Tensor:
+    """r_a − r, with r the rate over all groups, (…, comparisons, groups)."""
+    return (rates.rate - rates.overall).masked_fill(~rates.filled, 0)
+
+
 def spread(rates: Rates) -> Tensor:
-    """max_a r_a − min_a r_a, which is max_{a,a'} |r_a − r_{a'}|."""
-    highest, lowest = _extremes(rates)
-    return highest - lowest
+    """max_{a,a'} |r_a − r_{a'}|."""
+    return pair_differences(rates).abs().amax(-1)
 
 
 def from_overall(rates: Rates) -> Tensor:
     """max_a |r_a − r|, with r the rate over all groups."""
-    return (rates.rate - rates.overall).abs().masked_fill(~rates.filled, 0).amax(-1)
+    return differences_from_overall(rates).abs().amax(-1)
 
 
 def mean_over_pairs(rates: Rates) -> Tensor:
     """Mean of |r_a − r_{a'}| over pairs of groups; for two groups the absolute mean difference."""
-    differences = (rates.rate.unsqueeze(-1) - rates.rate.unsqueeze(-2)).abs()
-    pairs = (rates.filled.unsqueeze(-1) & rates.filled.unsqueeze(-2)).to(differences.dtype)
-    pairs = pairs.triu(1)
-    return (differences * pairs).sum((-1, -2)) / pairs.sum((-1, -2)).clamp(min=1)
+    filled = rates.filled.sum(-1)
+    pairs = (filled * (filled - 1) // 2).clamp(min=1)
+    return pair_differences(rates).abs().sum(-1) / pairs
 
 
 def excess_ratio(rates: Rates) -> Tensor:
     """max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and unbounded."""
-    highest, lowest = _extremes(rates)
-    return highest / lowest.clamp(min=1e-6) - 1
+    comparable = rates.filled.sum(-1) > 1
+    highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
+    lowest = rates.rate.masked_fill(~rates.filled, torch.inf).amin(-1)
+    return torch.where(comparable, highest / lowest.clamp(min=1e-6) - 1, 0)
 
 
 def chi_squared(rates: Rates) -> Tensor:
@@ -107,14 +119,6 @@ def information(rates: Rates) -> Tensor:
     return (_shares(rates) * rates.rate * log_ratio).masked_fill(~rates.filled, 0).sum(-1)
 
 
-def _extremes(rates: Rates) -> tuple[Tensor, Tensor]:
-    """Highest and lowest rate among groups that have one; both 0 where fewer than two have."""
-    comparable = rates.filled.sum(-1) > 1
-    highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
-    lowest = rates.rate.masked_fill(~rates.filled, torch.inf).amin(-1)
-    return torch.where(comparable, highest, 0), torch.where(comparable, lowest, 0)
-
-
 def _shares(rates: Rates) -> Tensor:
     return rates.mass / rates.mass.sum(-1, keepdim=True).clamp(min=1e-12)
 
@@ -127,6 +131,11 @@ class Gaps(NamedTuple):
     some: Tensor
 
 
+SIGNED: dict[Callable[[Rates], Tensor], Callable[[Rates], Tensor]] = {
+    spread: pair_differences,
+    mean_over_pairs: pair_differences,
+    from_overall: differences_from_overall,
+}
 CLASSES: dict[str, Callable[[int], list[int]]] = {
     "all": lambda classes: list(range(classes)),
     "first": lambda classes: [0],
@@ -160,6 +169,22 @@ class ComposedRisk:
         value = COMBINE[self.combine](self.gap(rates))
         some = (rates.filled.sum(-1) > 1).any(-1)
         return Gaps(torch.where(some, value, 0), rates.filled.flatten(-2).all(-1), some)
+
+    def differences(self, sums: CellSums) -> Tensor:
+        """d, (…, blocks, size), of which F is the mean over blocks of the largest |d|.
+
+        Differences are signed where the gap is one of differences; else F itself is the only one.
+        """
+        if self.gap not in SIGNED or self.combine == "sum":
+            return self(sums).value[..., None, None]
+        signed = SIGNED[self.gap](self.rates(sums, self.classes_of(sums.mass.shape[-2])))
+        if self.gap is mean_over_pairs:
+            return signed.flatten(-2).unsqueeze(-1)
+        return signed if self.combine == "mean" else signed.flatten(-2).unsqueeze(-2)
+
+    def cells(self, sums: CellSums) -> Tensor:
+        """How far the rate of each cell is from that over all groups, (…, comparisons, groups)."""
+        return differences_from_overall(self.rates(sums, self.classes_of(sums.mass.shape[-2])))
 
     def classes_of(self, classes: int) -> list[int]:
         """S_y among ``classes`` classes."""

@@ -1,8 +1,9 @@
 """What is assumed of the groups and labels that nobody stated.
 
-An imputer says log P(y, a, ỹ, ã | x) up to a constant for each row, (members, rows, classes, groups); a row
-of which it says −∞ throughout takes no part in the risk. Labels and groups define the metric and do not
-answer for it, so :func:`impute` lets no gradient through.
+An imputer says P(y, a | x, ỹ, ã) of every row, (members, rows, classes, groups), and 0 throughout of a row
+that takes no part in the risk. A stated label or group whose channel cannot misstate comes out with
+probability 1. Labels and groups define the metric and do not answer for it, so no imputer lets a gradient
+through.
 """
 
 from __future__ import annotations
@@ -20,32 +21,62 @@ class Beliefs:
 
     label: Tensor  # log P_g(y|x) P(ỹ|y), (…, classes)
     group: Tensor  # log h(a|x) P(ã|a), (…, groups)
-    group_by_label: Tensor  # log r(a|x,y) P(ã|a), (…, classes, groups)
+    grouper: Tensor  # log r(a|x,y), (…, classes, groups)
+    group_channel: Tensor  # log P(ã|a), (…, groups)
     classified: Tensor  # log g(y|x) P(ỹ|y), (…, classes); what the vanilla risk draws labels from
     group_stated: Tensor  # whether ã is a group
+
+    @property
+    def log_joint(self) -> Tensor:
+        """log P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), (…, classes, groups)."""
+        return self.label.unsqueeze(-1) + self.grouper + self.group_channel.unsqueeze(-2)
+
+
+def _softmax(log_joint: Tensor) -> Tensor:
+    """Normalised over the last two dimensions; 0 for rows that are −∞ throughout."""
+    return log_joint.flatten(-2).softmax(-1).nan_to_num(0.0).view_as(log_joint)
 
 
 def by_features(beliefs: Beliefs) -> Tensor:
     """P_g(y|x,ỹ) q(a|x,ã), as in the paper: a is imputed without a look at y."""
-    return beliefs.label.unsqueeze(-1) + beliefs.group.unsqueeze(-2)
+    return _softmax(beliefs.label.unsqueeze(-1) + beliefs.group.unsqueeze(-2))
 
 
 def by_outcome(beliefs: Beliefs) -> Tensor:
     """P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a): unbiased within cells also where a and y depend given x."""
-    return beliefs.label.unsqueeze(-1) + beliefs.group_by_label
+    return _softmax(beliefs.log_joint)
 
 
 def rounded(beliefs: Beliefs) -> Tensor:
     """P_g(y|x,ỹ) and the likeliest group, as if it were certain."""
     likeliest = beliefs.group.argmax(-1, keepdim=True)
     certain = torch.full_like(beliefs.group, -torch.inf).scatter(-1, likeliest, 0.0)
-    return beliefs.label.unsqueeze(-1) + certain.unsqueeze(-2)
+    return _softmax(beliefs.label.unsqueeze(-1) + certain.unsqueeze(-2))
 
 
 def stated_rows(beliefs: Beliefs) -> Tensor:
     """The paper's imputation on rows with a stated group; the others take no part."""
     stated = beliefs.group_stated.expand(beliefs.group.shape[:-1])[..., None, None]
-    return by_features(beliefs).masked_fill(~stated, -torch.inf)
+    return by_features(beliefs).masked_fill(~stated, 0.0)
+
+
+def anchored(beliefs: Beliefs) -> Tensor:
+    r"""Stated rows as the anchor, r(a|x,y) as a control variate:
+
+    .. math:: P_g(y|x,\tilde y)\,\big( r(a|x,y) + \tfrac{[\tilde a \ne ∅]}{P(\tilde a|a=\tilde a)}
+              ([\tilde a = a] - r(a|x,y)) \big).
+
+    Where missing depends on the group alone and nobody misstates, sums of this over rows have the right
+    expectation whatever r is; a bad r costs variance. Entries may be negative, so nothing can be drawn
+    from it.
+    """
+    guess = beliefs.grouper.softmax(-1)
+    stated = beliefs.group_stated.expand(beliefs.group.shape[:-1])[..., None]
+    chance = beliefs.group_channel.exp()
+    own = (chance > 0).to(guess.dtype)  # for a stated row the one group that can have stated it
+    weight = torch.where(stated, own / chance.sum(-1, keepdim=True), 0.0).sum(-1, keepdim=True)
+    group = guess + weight.unsqueeze(-2) * (own.unsqueeze(-2) - guess)
+    return beliefs.label.softmax(-1).unsqueeze(-1) * group
 
 
 IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
@@ -53,13 +84,11 @@ IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
     "outcome": by_outcome,
     "rounded": rounded,
     "stated": stated_rows,
+    "anchored": anchored,
 }
 
 
-def impute(log_joint: Tensor) -> Tensor:
-    """P(y, a | x, ỹ, ã), (members, rows, classes, groups), without gradient; 0 for rows that take no part.
-
-    A stated label or group whose channel cannot misstate comes out with probability 1.
-    """
-    flat = log_joint.detach().flatten(-2)
-    return flat.softmax(-1).nan_to_num(0.0).view_as(log_joint)
+def impute(beliefs: Beliefs, imputer: str) -> Tensor:
+    """P(y, a | x, ỹ, ã), (members, rows, classes, groups), by an imputer of IMPUTERS, without gradient."""
+    with torch.no_grad():
+        return IMPUTERS[imputer](beliefs)

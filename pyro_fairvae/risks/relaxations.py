@@ -36,10 +36,26 @@ def kernel_density(logits: Tensor, bandwidth: float) -> Tensor:
 RELAXATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {"step": softened_step, "kde": kernel_density}
 
 
-def relaxation(name: str, width: float) -> Callable[[Tensor], Tensor]:
-    """P_f of logits by a relaxation of RELAXATIONS and its temperature or bandwidth."""
+def relaxation(name: str, width: float, thresholds: tuple[float, ...] = (0.5,)) -> Callable[[Tensor], Tensor]:
+    r"""P_f of logits by a relaxation of RELAXATIONS and its temperature or bandwidth.
+
+    (members, rows, classes) becomes (members, rows, groups or 1, classes). With two classes ``thresholds``
+    is τ, one for all or one for each group: the last class is decided where its probability exceeds τ,
+    that is :math:`\sigma((\mathrm{logit}\,p - \mathrm{logit}\,\tau_a)/T)`.
+    """
     relax = RELAXATIONS[choose("relaxation", name, RELAXATIONS)]
     require(
         0 < width < float("inf"), f"the temperature of the risk must be positive and finite, got {width}."
     )
-    return lambda logits: relax(logits, width)
+    require(
+        len(thresholds) > 0 and all(0 < tau < 1 for tau in thresholds),
+        f"thresholds must be probabilities within (0, 1), got {list(thresholds)}.",
+    )
+    return lambda logits: relax(shift(logits, thresholds), width)
+
+
+def shift(logits: Tensor, thresholds: tuple[float, ...]) -> Tensor:
+    """Logits whose largest is the decision at thresholds τ: (…, classes) to (…, groups or 1, classes)."""
+    tau = torch.tensor(thresholds, dtype=logits.dtype, device=logits.device).logit()
+    against = torch.cat([tau.new_zeros(len(tau), logits.shape[-1] - 1), tau.unsqueeze(-1)], dim=-1)
+    return logits.unsqueeze(-2) - against

@@ -14,6 +14,7 @@ from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 
+LABELLERS = ("head", "field")
 GRADIENTS = ("stopped", "vanilla")
 
 
@@ -25,16 +26,34 @@ class RiskSettings:
     risk_classes: tuple[int, ...] | None = option(
         None, "S_y, classes that the risk compares, instead of its own"
     )
-    estimator: str = option("sampled", "sampled (the paper's), or expected (at expected cell sums, no draws)")
-    samples: int = option(100, "N, Monte Carlo samples of groups and labels for the risk")
+    estimator: str = option(
+        "envelope",
+        "envelope (λF at expected cell sums, rounded off at 0), expected (λF at expected cell sums), or "
+        "sampled (λ times the mean of N draws, the paper's)",
+    )
+    samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
+    stiffness: float = option(10.0, "of the envelope: pull for each unit of a gap, times √(1 + λ), up to λ")
     relaxation: str = option("step", "decisions in the risk: step, σ(logit/T), or kde, Φ((p − 1/2)/T)")
     temperature: float = option(0.2, "T of the relaxation")
-    memory: float = option(0.2, "weight of the current batch in the risk's cell sums; 1: no memory (paper)")
+    thresholds: tuple[float, ...] = option(
+        (0.5,),
+        "τ, probability above which class 1 is decided; one, or one for each group with commas between",
+    )
+    memory: float | None = option(
+        None,
+        "weight of the latest batch in the risk's remembered cell sums (default: 0.03, or 1, no memory, for "
+        "sampled)",
+    )
     imputer: str = option(
         "outcome",
-        "unstated groups: outcome (from x and y), features (from x alone, the paper's), rounded, or stated "
-        "(stated rows only)",
+        "unstated groups: outcome (from x and y), features (from x alone, the paper's), rounded, stated "
+        "(stated rows only), or anchored (stated rows, the others as a control variate)",
     )
+    labeller: str = option(
+        "head", "P_g, unstated labels: head, or field (Gaussian field on a graph of nearest neighbours)"
+    )
+    neighbours: int = option(10, "neighbours of a row in the field's graph")
+    field_every: int = option(5, "epochs after which the field is taken anew")
     risk_gradient: str = option(
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
@@ -46,9 +65,12 @@ class RiskSettings:
             ("estimator", self.estimator, ESTIMATORS),
             ("relaxation", self.relaxation, RELAXATIONS),
             ("imputer", self.imputer, IMPUTERS),
+            ("labeller", self.labeller, LABELLERS),
             ("risk gradient", self.risk_gradient, GRADIENTS),
         ):
             choose(what, given, table)
+        for name in ("neighbours", "field_every"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(
             self.gumbel_temperature > 0,
             f"gumbel_temperature must be positive, got {self.gumbel_temperature}.",
@@ -56,10 +78,20 @@ class RiskSettings:
         custom = self.risk in CUSTOM
         require(
             not (
-                custom and (self.risk_classes or self.risk_gradient == "vanilla" or self.imputer == "stated")
+                custom
+                and (
+                    self.risk_classes
+                    or len(self.thresholds) > 1
+                    or self.risk_gradient == "vanilla"
+                    or self.imputer in ("stated", "anchored")
+                )
             ),
             f"the risk {self.risk!r} is a function of draws of every row: it takes no risk_classes, no "
-            "vanilla gradient and not the imputer 'stated'.",
+            "thresholds by group, no vanilla gradient and not the imputers 'stated' and 'anchored'.",
+        )
+        require(
+            not (self.imputer == "anchored" and self.estimator == "sampled"),
+            "nothing can be drawn from the imputer 'anchored'; use the estimator envelope or expected.",
         )
         RiskTerm(self)
 
@@ -68,11 +100,25 @@ class RiskSettings:
             return CUSTOM[self.risk]
         return RISKS[self.risk].over(self.risk_classes)
 
-    def check_classes(self, classes: int) -> None:
-        """Raise unless S_y lies within ``classes`` classes."""
+    def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
+        """The class and group of each cell that the risk compares; none for a user's own."""
+        risk = self.chosen()
+        compared = risk.classes_of(classes) if isinstance(risk, ComposedRisk) else []
+        return [(y, a) for y in compared for a in range(groups)]
+
+    def check(self, classes: int, groups: int) -> None:
+        """Raise unless S_y lies within ``classes`` classes and the thresholds fit classes and groups."""
         risk = self.chosen()
         if isinstance(risk, ComposedRisk):
             risk.classes_of(classes)
+        require(
+            len(self.thresholds) in (1, groups),
+            f"{len(self.thresholds)} thresholds were given; give one, or one for each of {groups} groups.",
+        )
+        require(
+            classes == 2 or set(self.thresholds) == {0.5},
+            f"thresholds need two classes, but there are {classes}; leave them at 0.5.",
+        )
 
 
 class RiskTerm:
@@ -80,16 +126,23 @@ class RiskTerm:
 
     def __init__(self, settings: RiskSettings) -> None:
         self.settings = settings
-        relax = relaxation(settings.relaxation, settings.temperature)
+        memory = settings.memory
+        if memory is None:
+            memory = 1.0 if settings.estimator == "sampled" else 0.03
         self.estimator = RiskEstimator(
-            settings.chosen(), relax, settings.samples, settings.memory, settings.estimator
+            settings.chosen(),
+            relaxation(settings.relaxation, settings.temperature, settings.thresholds),
+            settings.samples,
+            memory,
+            settings.estimator,
+            settings.stiffness,
         )
 
-    def __call__(self, class_logits: Tensor, beliefs: Beliefs) -> Estimate:
-        """The risk of each member; logits g(y|x) are (members, rows, classes)."""
+    def __call__(self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor) -> Estimate:
+        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""
         settings = self.settings
         if settings.risk_gradient == "stopped":
-            return self.estimator(class_logits, impute(IMPUTERS[settings.imputer](beliefs)))
+            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight)
         sums = relaxed_cell_sums(
             self.estimator.relax(class_logits),
             beliefs.classified,
@@ -97,4 +150,4 @@ class RiskTerm:
             settings.samples,
             settings.gumbel_temperature,
         )
-        return self.estimator.of_sums(sums)
+        return self.estimator.of_sums(sums, weight)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.batch import Observed
-from pyro_fairvae.checkpoint import write_json, write_whole
+from pyro_fairvae.checkpoint import write_csv, write_json
 from pyro_fairvae.data import Missingness, Splits, hide
 from pyro_fairvae.decisions import RULES, DecisionProblem
 from pyro_fairvae.errors import choose, require
@@ -63,9 +61,10 @@ def decide_run(
     assert isinstance(risk, ComposedRisk)
     table = observed_part(parts, config.part)
     log_q = fitted.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
-    # Every row needs a group here, also where training took stated rows alone.
+    # Every row needs a group that can be drawn here, also where training did without.
     imputer = fitted.settings.fairness.imputer
-    imputed = imputed_cells(fitted, table, "features" if imputer == "stated" else imputer)[member]
+    whole = {"stated": "features", "anchored": "outcome"}.get(imputer, imputer)
+    imputed = imputed_cells(fitted, table, whole)[member]
     problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed)
     decision = RULES[config.rule](problem)
     rounded = problem.rounded()
@@ -81,7 +80,13 @@ def decide_run(
             "decided": _metrics(parts, config.part, decision.labels, imputed),
         },
     }
-    write_whole(run / f"decisions-{config.part}.csv", _csv(decision.labels, log_q))
+    labels = [
+        {"row": row, "label": label} | {f"p{c}": f"{p:.6f}" for c, p in enumerate(probabilities)}
+        for row, (label, probabilities) in enumerate(
+            zip(decision.labels.tolist(), log_q.exp().tolist(), strict=True)
+        )
+    ]
+    write_csv(run / f"decisions-{config.part}.csv", labels)
     write_json(run / f"decisions-{config.part}.json", results)
     return results
 
@@ -104,12 +109,3 @@ def _metrics(parts: Splits, part: str, labels: Tensor, imputed: Tensor) -> dict[
         return evaluate(parts.test.y, decided, parts.test.a, len(parts.test.classes))
     table = parts.validation
     return evaluate_expected(table.y_obs.numpy(), decided, imputed.double().numpy(), table.classes)
-
-
-def _csv(labels: Tensor, log_q: Tensor) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "label", *(f"p{c}" for c in range(log_q.shape[1]))])
-    for row, (label, probabilities) in enumerate(zip(labels.tolist(), log_q.exp().tolist(), strict=True)):
-        writer.writerow([row, label, *(f"{p:.6f}" for p in probabilities)])
-    return text.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +20,16 @@ from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import summarise
-from pyro_fairvae.risks import IMPUTERS, impute
+from pyro_fairvae.risks import RISKS, impute
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.training import Fit, Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 RESULTS, POSTERIOR = "results.json", "posterior.json"
-FRONTIER_FIGURE, POSTERIOR_FIGURE = "frontier.png", "posterior.png"
-FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, FRONTIER_FIGURE, POSTERIOR_FIGURE)
+FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
+FILES = (
+    CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class RunResult:
     fit: Fit
     results: dict[str, Any]
     posterior: dict[str, Any]
+    class_names: tuple[str, ...]
     group_names: tuple[str, ...]
 
 
@@ -65,7 +66,7 @@ def train_run(
     if state is None and not overwrite:
         # A run that was killed in its first epoch has left its config and nothing else.
         _check_free(out, allowed={CONFIG} if resume else set())
-    parts, group_names = _data(config, data_dir)
+    parts = load_parts(config, data_dir)
     _open_folder(out, config, device, fresh=state is None)
 
     if at_start is not None:
@@ -87,38 +88,44 @@ def train_run(
         state=state,
     )
     results, posterior = evaluate_members(fitted, parts), summarise(fitted)
-    checkpoint.write_whole(out / HISTORY, _csv(fitted.history))
+    checkpoint.write_csv(out / HISTORY, fitted.history)
     checkpoint.write_json(out / RESULTS, results)
     checkpoint.write_json(out / POSTERIOR, posterior)
-    return RunResult(fitted, results, posterior, group_names)
+    return RunResult(fitted, results, posterior, parts.test.classes, parts.test.groups)
 
 
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
     """Metrics of every member on validation (expected, nothing hidden is read) and on test.
 
-    ``selected`` is the member with the least expected validation DEO among those whose validation error
-    is within one point of that of the smallest λ.
+    ``selected`` is the member with the least expected validation ``metric`` (the twin of the risk that was
+    trained, DEO for a user's own) among those whose validation error is within one point of that of the
+    smallest λ.
     """
+    trained = fitted.settings.fairness.risk
+    metric = trained if trained in RISKS else "deo"
     expected = _validation_metrics(fitted, parts)
     tested = metrics_on_test(fitted, parts.test)
     members = [
         {"weight": weight, "val": val, "test": test}
         for weight, val, test in zip(fitted.weights_of_risk, expected, tested, strict=True)
     ]
-    return {"members": members, "selected": select(fitted.weights_of_risk, expected)}
+    selected = select(fitted.weights_of_risk, expected, metric)
+    return {"members": members, "metric": metric, "selected": selected}
 
 
-def select(weights: tuple[float, ...], validation: list[dict[str, float]], within: float = 0.01) -> int:
+def select(
+    weights: tuple[float, ...], validation: list[dict[str, float]], metric: str = "deo", within: float = 0.01
+) -> int:
     """Index of the fairest member that costs at most ``within`` of error, judged on validation."""
     limit = validation[int(np.argmin(weights))]["error"] + within
     allowed = [k for k, metrics in enumerate(validation) if metrics["error"] <= limit]
-    # A DEO that could not be taken (NaN) is no reason to choose a member.
-    return min(allowed, key=lambda k: np.nan_to_num(validation[k]["deo"], nan=np.inf))
+    # A metric that could not be taken (NaN) is no reason to choose a member.
+    return min(allowed, key=lambda k: np.nan_to_num(validation[k][metric], nan=np.inf))
 
 
 def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
-    """Metrics of each member's rounded predictions, and ``deo_floor``, the DEO of chance alone."""
-    decided = fitted.predict_proba(torch.from_numpy(test.x)).argmax(-1).numpy()
+    """Metrics of each member's decisions, and ``deo_floor``, the DEO of chance alone."""
+    decided = fitted.decide(torch.from_numpy(test.x)).numpy()
     classes = len(test.classes)
     return [
         evaluate(test.y, row, test.a, classes) | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
@@ -131,10 +138,10 @@ def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None)
 
     By the imputer that the fit was trained with, unless another is named.
     """
-    imputer = IMPUTERS[imputer_name or fitted.settings.fairness.imputer]
+    imputer = imputer_name or fitted.settings.fairness.imputer
     with fitted.at_chosen_epoch() as program:
         pieces = [
-            impute(imputer(beliefs(encoding, batch.a_obs != table.groups))).cpu()
+            impute(beliefs(encoding, batch.a_obs != table.groups), imputer).cpu()
             for batch, encoding in program.encode(table.to(fitted.device, fitted.dtype))
         ]
     return torch.cat(pieces, dim=1)
@@ -146,27 +153,27 @@ def load_run(out: Path, device: torch.device, data_dir: str | Path | None = None
         require((out / name).is_file(), f"{out} is not the folder of a finished run: it has no {name}.")
     config = build(TrainConfig, read_options(out / CONFIG))
     state = checkpoint.load(out / CHECKPOINT, config.flat(), device)
-    parts, _ = _data(config, data_dir)
+    parts = load_parts(config, data_dir)
     fitted = fit(
         parts.train, parts.validation, config.lambdas, config.settings, config.seed, device, state=state
     )
     return fitted, parts, json.loads((out / RESULTS).read_text())["selected"]
 
 
-def _data(config: TrainConfig, data_dir: str | Path | None) -> tuple[Splits, tuple[str, ...]]:
-    """The split data of a run, and the names of its groups."""
+def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Splits:
+    """The split data of a run."""
     table = load(config.data.dataset, config.data.group, data_dir)
     if config.data.rows is not None:
         table = table.take(config.data.rows, config.seed)
-    config.settings.fairness.check_classes(len(table.classes))
-    return split(table, config.data.missingness(), config.seed), table.groups
+    config.settings.fairness.check(len(table.classes), len(table.groups))
+    return split(table, config.data.missingness(), config.seed)
 
 
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
     """Expected metrics of the last epoch's decisions under the imputations of the chosen epoch."""
     table = parts.validation.to(fitted.device, fitted.dtype)
     imputed = imputed_cells(fitted, table).double().numpy()
-    decided = fitted.predict_proba(table.x).argmax(-1).numpy()
+    decided = fitted.decide(table.x).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
     return [
         evaluate_expected(*member, classes=table.classes)
@@ -199,11 +206,3 @@ def _open_folder(out: Path, config: TrainConfig, device: torch.device, fresh: bo
         for name in FILES:
             if name != CONFIG:
                 (out / name).unlink(missing_ok=True)
-
-
-def _csv(rows: list[dict[str, float]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

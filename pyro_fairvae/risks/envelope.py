@@ -1,0 +1,40 @@
+"""λF rounded off at 0: a penalty that a large λ does not turn into a collapse."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def pull(differences: Tensor, weight: Tensor, stiffness: float) -> Tensor:
+    r"""⟨μ, d⟩ of each member, whose gradient in d is that of the Moreau envelope of λF.
+
+    Let F be the mean over B blocks of the largest |d|, with signed differences d, (members, blocks, size). It
+    is a norm of d, so λF is the largest ⟨μ, d⟩ over multipliers with Σ|μ| ≤ λ/B in each block, and
+
+    .. math:: \min_u \lambda F(u) + \tfrac{\rho}{2} \|d - u\|^2 \quad\text{has the gradient}\quad
+              \mu = \Pi_\lambda(\rho\, d), \qquad \rho = \text{stiffness} \cdot \sqrt{1 + \lambda},
+
+    where Π projects onto those multipliers. Far from fairness that is the gradient of λF itself; near it the
+    pull fades with d. The gradient of λF would jump between −λ and λ with the sign of a noisy difference;
+    such noise is largest where decisions vary and least where they do not, so it drifts to the constant
+    classifier. ``weight`` is λ, (members,).
+    """
+    spring = stiffness * (1 + weight).sqrt()[:, None, None]
+    return (project(spring * differences.detach(), weight) * differences).sum((-1, -2))
+
+
+def project(multipliers: Tensor, radius: Tensor) -> Tensor:
+    """The nearest multipliers, (members, blocks, size), with Σ|μ| ≤ radius / blocks in each block.
+
+    Soft thresholding at the level at which the sum is met (Duchi et al. 2008).
+    """
+    blocks, size = multipliers.shape[-2:]
+    bound = (radius / blocks)[:, None, None]
+    magnitude = multipliers.abs()
+    falling, _ = magnitude.sort(-1, descending=True)
+    place = torch.arange(1, size + 1, device=multipliers.device)
+    levels = (falling.cumsum(-1) - bound) / place
+    kept = (falling > levels).sum(-1, keepdim=True).clamp(min=1)
+    level = levels.gather(-1, kept - 1).clamp(min=0)  # 0 where the sum is met already
+    return multipliers.sign() * (magnitude - level).clamp(min=0)

@@ -10,35 +10,21 @@ the test error at λ = 0, and the test DEO of λ = 0 and of the λ chosen on val
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyro
-import torch
+from grid import mean_and_interval, run_once
 from joblib import Parallel, delayed
-from scipy import stats
 
 from pyro_fairvae.data import LEVELS
-from pyro_fairvae.errors import InputError
-from pyro_fairvae.options import build
 from pyro_fairvae.report.text import align
-from pyro_fairvae.studies.config import TrainConfig, read_options
-from pyro_fairvae.studies.single_run import train_run
 
 
 def one_run(group: str, level: str, seed: int, out: Path) -> dict[str, Any]:
-    folder = out / f"{group}-{level}-{seed}"
-    config = build(TrainConfig, {"group": group, "level": level, "seed": seed})
-    if not (folder / "posterior.json").exists():
-        torch.set_num_threads(1)
-        pyro.enable_validation(False)
-        train_run(config, folder, torch.device("cpu"), resume=True)
-    elif read_options(folder / "config.json") != config.flat():
-        raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")
-    results = json.loads((folder / "results.json").read_text())
-    posterior = json.loads((folder / "posterior.json").read_text())["a"]
+    options = {"group": group, "level": level, "seed": seed}
+    results, posteriors = run_once(options, out / f"{group}-{level}-{seed}")
+    posterior = posteriors["a"]
     first, chosen = results["members"][0]["test"], results["members"][results["selected"]]
     beta, alpha = LEVELS[level]
     found: dict[str, Any] = {"level": level, "seed": seed, "λ": chosen["weight"]}
@@ -56,11 +42,6 @@ def one_run(group: str, level: str, seed: int, out: Path) -> dict[str, Any]:
         "error, chosen": chosen["test"]["error"],
         "DEO, chosen": chosen["test"]["deo"],
     }
-
-
-def mean_and_interval(values: list[float]) -> str:
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else float("nan")
-    return f"{np.mean(values):.4f} ± {half:.4f}"
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
     python benchmarks/step.py [--rows 1024] [--rounds 15] [--threads 2]
 
-The loop trains one member: the same networks, likelihoods, KLs, imputers, Monte Carlo risk with memory,
-clipping and AdamW, written out without Pyro and without a dimension of members. All are timed in turns in
-one process; the figures are medians over rounds, and what counts is the ratio.
+The loop trains one member: the same networks, likelihoods, KLs, imputers, risk with memory, clipping
+and AdamW, written out without Pyro and without a dimension of members. All are timed in turns in one process;
+the figures are medians over rounds, and what counts is the ratio.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class HandWritten(nn.Module):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         width, hidden, latent = COLUMNS.width, settings.hidden, settings.latent
-        layers = [nn.Linear(width, hidden), nn.ReLU()]
+        self.edges = torch.linspace(-2, 2, settings.pieces + 1)
+        layers = [nn.Linear(width + COLUMNS.numbers * settings.pieces, hidden), nn.ReLU()]
         for _ in range(settings.layers - 1):
             layers += [nn.Linear(hidden, hidden), nn.ReLU()]
         self.trunk = nn.Sequential(*layers)
         self.loc, self.scale = nn.Linear(hidden, latent), nn.Linear(hidden, latent)
         self.g, self.h = nn.Linear(hidden, 2), nn.Linear(hidden, 2)
-        self.label, self.group_by_label = nn.Linear(hidden, 2), nn.Linear(hidden, 4)
+        self.label, self.group_by_label = nn.Linear(hidden, 2), nn.Linear(4, 4)
         self.from_z = nn.Linear(latent, settings.decoder_hidden)
         self.from_a = nn.Embedding(2, settings.decoder_hidden)
         self.from_y = nn.Embedding(2, settings.decoder_hidden)
@@ -53,6 +54,7 @@ class HandWritten(nn.Module):
         self.channel_y = nn.Parameter(torch.full((2, 2), 8.0))
         self.pi = nn.Parameter(torch.full((4,), 8.0))
         self.settings = settings
+        self.memory = RiskTerm(settings.fairness).estimator.memory
         self.remembered: Tensor | None = None
 
     def channel(self, raw: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,15 +74,16 @@ class HandWritten(nn.Module):
     def loss(self, batch: Batch, weight: float) -> Tensor:
         x, rows = batch.x, len(batch.x)
         kappa, s = self.settings.weights.kappa, self.settings.weights.s
-        features = self.trunk(x)
+        pieces = ((x[:, : COLUMNS.numbers, None] - self.edges[:-1]) / self.edges.diff()).clamp(0, 1)
+        features = self.trunk(torch.cat([x, pieces.flatten(1)], -1))
         log_a, kl_a = self.channel(self.channel_a, batch.a_obs)
         log_y, kl_y = self.channel(self.channel_y, batch.y_obs)
         pi = Dirichlet(self.pi.exp(), validate_args=False)
         log_pi = pi.rsample().log().view(2, 2)
         kl_pi = kl_divergence(pi, Dirichlet(torch.ones(4), validate_args=False))
-        joint_a = self.h(features).log_softmax(-1) + log_a
         class_logits = self.g(features)
-        joint_y = class_logits.log_softmax(-1) + log_y
+        log_h, log_g = self.h(features).log_softmax(-1), class_logits.log_softmax(-1)
+        joint_a, joint_y = log_h + log_a, log_g + log_y
         q_a, q_y = joint_a.softmax(-1), joint_y.softmax(-1)
         loc, scale = self.loc(features), functional.softplus(self.scale(features)) + 1e-3
         z = loc + scale * torch.randn_like(loc)
@@ -102,28 +105,25 @@ class HandWritten(nn.Module):
             + entropy - (0.5 * (scale**2 + loc**2 - 1) - scale.log()).sum()
         )  # fmt: skip
         evidence = joint_a.logsumexp(-1).mean() + joint_y.logsumexp(-1).mean()
-        fixed = features.detach()
-        by_label = self.group_by_label(fixed).view(rows, 2, 2).log_softmax(-1) + log_a.detach().unsqueeze(1)
-        imputer = (self.label(fixed).log_softmax(-1) + log_y.detach()).unsqueeze(-1) + by_label
+        scores = torch.cat([log_h, log_g], -1).detach().clamp(min=-8)
+        by_label = self.group_by_label(scores).view(rows, 2, 2).log_softmax(-1) + log_a.detach().unsqueeze(1)
+        imputer = (self.label(features.detach()).log_softmax(-1) + log_y.detach()).unsqueeze(-1) + by_label
         kl = (kappa + s) * (kl_a + kl_y) + kappa * kl_pi
         likelihoods = kappa * elbo / rows + s * evidence + imputer.flatten(1).logsumexp(-1).mean()
-        return kl / TABLE_ROWS - likelihoods + weight * self.risk(class_logits, imputer.detach())
+        return kl / TABLE_ROWS - likelihoods + self.risk(class_logits, imputer.detach(), weight)
 
-    def risk(self, class_logits: Tensor, log_imputed: Tensor) -> Tensor:
-        settings = self.settings
-        p = (class_logits / settings.fairness.temperature).softmax(-1)
-        upper = log_imputed.flatten(1).softmax(-1).cumsum(-1)
-        uniform = torch.rand(settings.fairness.samples, len(p))
-        cell = sum((uniform >= upper[:, j]).long() for j in range(3))
-        summed = torch.cat([torch.ones(len(p), 1), p], -1)
-        now = torch.stack([(cell == j).float() @ summed for j in range(4)], 1)  # (samples, cells, 3)
+    def risk(self, class_logits: Tensor, log_imputed: Tensor, weight: float) -> Tensor:
+        p = (class_logits / self.settings.fairness.temperature).softmax(-1)
+        now = log_imputed.flatten(1).softmax(-1).T @ torch.cat([torch.ones(len(p), 1), p], -1)  # (cells, 3)
         before = now.detach() if self.remembered is None else self.remembered
-        self.remembered = torch.lerp(before, now.detach(), settings.fairness.memory)
-        sums = (self.remembered + now - now.detach()).view(-1, 2, 2, 3)
-        mass = sums[..., 0].detach().clamp(min=1e-6)
-        gap0 = sums[:, 0, 0, 1] / mass[:, 0, 0] - sums[:, 0, 1, 1] / mass[:, 0, 1]
-        gap1 = sums[:, 1, 0, 2] / mass[:, 1, 0] - sums[:, 1, 1, 2] / mass[:, 1, 1]
-        return torch.maximum(gap0.abs(), gap1.abs()).mean()
+        self.remembered = torch.lerp(before, now.detach(), self.memory)
+        sums = (before + now - now.detach()).view(2, 2, 3)
+        rates = torch.stack([sums[0, :, 1], sums[1, :, 2]]) / sums[..., 0].detach().clamp(min=1e-6)
+        gaps = rates[:, 1] - rates[:, 0]
+        pull = (self.settings.fairness.stiffness * gaps).detach()
+        size = pull.abs()
+        level = torch.maximum((size.sum() - weight) / 2, size.max() - weight).clamp(min=0)
+        return (pull.sign() * (size - level).clamp(min=0) * gaps).sum()
 
 
 def hand_written_step(settings: Settings, batch: Batch) -> Callable[[], object]:

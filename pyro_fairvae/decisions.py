@@ -22,6 +22,12 @@ from pyro_fairvae.seeds import seeded
 
 CHUNK = 256  # rows whose changes are tried at a time
 
+Report = Callable[[str], None]  # told of progress in words
+
+
+def silent(words: str) -> None:
+    """The report of one who does not want to know."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -89,14 +95,14 @@ class DecisionProblem:
         return self.weight * self.fairness(moved) - gain
 
 
-def by_rounding(problem: DecisionProblem) -> Decision:
+def by_rounding(problem: DecisionProblem, report: Report = silent) -> Decision:
     """The likeliest class of each row."""
     labels = problem.rounded()
     value = problem.objective(labels)
     return Decision(labels, value, value)
 
 
-def by_group_thresholds(problem: DecisionProblem, steps: int = 101) -> Decision:
+def by_group_thresholds(problem: DecisionProblem, report: Report = silent, steps: int = 101) -> Decision:
     """A threshold on q(y=1|x) for each group of argmax q(A|x,ã), tuned to J one group after another."""
     require(problem.classes == 2, f"group thresholds need two classes, but there are {problem.classes}.")
     score = problem.log_q[:, 1].exp()
@@ -120,12 +126,15 @@ def by_group_thresholds(problem: DecisionProblem, steps: int = 101) -> Decision:
                 value = problem.objective(labels_at(tried))
                 if value < best - 1e-12:
                     best, thresholds, improved = value, tried, True
+            report(f"threshold of group {g}: {float(thresholds[g]):.3f}, objective {best:.5f}")
     labels = labels_at(thresholds)
     # Ties at one half may round otherwise than a threshold does.
     return Decision(labels, before, best) if best < before else by_rounding(problem)
 
 
-def by_descent(problem: DecisionProblem, start: Tensor | None = None, sweeps: int = 20) -> Decision:
+def by_descent(
+    problem: DecisionProblem, report: Report = silent, start: Tensor | None = None, sweeps: int = 20
+) -> Decision:
     """Coordinate descent on the labels, from rounding or ``start``, until no single change lowers J.
 
     Each sweep tries every change alone, then makes those that help in the order of their gain, each tried
@@ -133,7 +142,7 @@ def by_descent(problem: DecisionProblem, start: Tensor | None = None, sweeps: in
     """
     labels = (problem.rounded() if start is None else start).clone()
     before = problem.objective(problem.rounded())
-    for _ in range(sweeps):
+    for sweep in range(sweeps):
         counts = problem.counts(labels)
         now = problem.weight * problem.fairness(counts)
         candidates = []
@@ -157,13 +166,18 @@ def by_descent(problem: DecisionProblem, start: Tensor | None = None, sweeps: in
                 counts[torch.arange(len(problem.cells)), problem.cells[:, row], to] += 1
                 labels[row] = to
                 now = problem.weight * problem.fairness(counts)
+        report(
+            f"sweep {sweep + 1}: {len(candidates)} labels tried, objective {problem.objective(labels):.5f}"
+        )
     return Decision(labels, before, problem.objective(labels))
 
 
-RULES: dict[str, Callable[[DecisionProblem], Decision]] = {
+RULES: dict[str, Callable[[DecisionProblem, Report], Decision]] = {
     "round": by_rounding,
     "thresholds": by_group_thresholds,
     "descent": by_descent,
     # The paper's order: thresholds first, then descent from there.
-    "thresholds+descent": lambda problem: by_descent(problem, by_group_thresholds(problem).labels),
+    "thresholds+descent": lambda problem, report: by_descent(
+        problem, report, by_group_thresholds(problem, report).labels
+    ),
 }

@@ -41,6 +41,9 @@ class Weights:
     )
     reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
     kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
+    decision_weight: float = option(
+        3.0, "ω, weight of the error of softened decisions where λ > 0; 0: none, as in the paper"
+    )
 
     def __post_init__(self) -> None:
         choose("objective", self.objective, OBJECTIVES)
@@ -50,6 +53,10 @@ class Weights:
             ("kl_weight", self.kl_weight),
         ):
             require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
+        require(
+            0 <= self.decision_weight < float("inf"),
+            f"decision_weight must be finite and not negative, got {self.decision_weight}.",
+        )
         require(
             0 <= self.s < float("inf"),
             f"supervision_weight must be finite and not negative, got {self.s}; "
@@ -100,9 +107,11 @@ class FairELBO(TraceEnum_ELBO):
         -\frac1B \sum_i \big[ \kappa\,\mathrm{ELBO}_i
         + s\,( \log \sum_a h(a|x_i) P(\tilde a_i|a) + \log \sum_y g(y|x_i) P(\tilde y_i|y) ) \big]
         + \frac{\kappa + s}{n} \mathrm{KL}_\mathrm{channels} + \frac{\kappa}{n} \mathrm{KL}_\pi
-        + \lambda \hat{\mathcal E}
+        + \omega [\lambda > 0]\, \hat{\mathcal R} + \lambda \hat{\mathcal E}
 
-    with B rows in the batch and n in the table. Within the ELBO, reconstruction and the KL of z have
+    with B rows in the batch and n in the table. R̂ is the expected error of the softened decisions that Ê
+    judges: the likelihoods hardly mind a decision that flips at a probability near one half, so without R̂ the
+    cheapest way to be fair is to decide for hardly anybody. Within the ELBO, reconstruction and the KL of z have
     weights of their own. The default objective, ``"consistent"``, takes the conditional likelihoods over
     all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints it, which
     pulls the channels towards "nobody withholds".
@@ -197,11 +206,13 @@ class FairELBO(TraceEnum_ELBO):
         if batch.label_field is not None:
             held = by_field(held, batch.label_field, encoding, batch.y_obs != model.channel_y.unavailable)
         risk = self.risk(encoding.heads.class_logits, held, share * self.weights_of_risk)
+        decisions = self.risk.decision_error(encoding.heads.class_logits, held)
         self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
+            "decisions": share * self.weights.decision_weight * (self.weights_of_risk > 0) * decisions,
             "risk": risk.penalty,
         }
 

@@ -59,7 +59,7 @@ class Settings:
             choose(what, given, table)
         require(
             self.fairness.imputer != "anchored" or self.prior_a == "truthful",
-            f"the imputer 'anchored' needs prior_a truthful, groups that cannot misstate; got {self.prior_a}.",
+            f"the imputer 'anchored' needs prior_a truthful (nobody misstates), got {self.prior_a}.",
         )
         for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")

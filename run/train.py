@@ -29,6 +29,7 @@ from pyro_fairvae.report import (
     draw_frontier,
     draw_posterior,
     draw_training,
+    imputation_table,
     results_table,
     withholding_table,
 )
@@ -98,6 +99,8 @@ def run(arguments: argparse.Namespace) -> None:
     write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
     print(withholding_table(result.posterior, result.group_names, config.data.missingness().unavailable))
+    if result.results["imputation"]:
+        print(f"\n{imputation_table(result.results['imputation'])}")
     print(f"\nEverything is in {out}")
 
 

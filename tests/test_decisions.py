@@ -55,7 +55,9 @@ def test_objective_is_its_definition() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_rule_is_worse_than_rounding_and_each_reports_its_objective(rule: str, seed: int) -> None:
     p = problem(rows=60, seed=seed)
-    decision = RULES[rule](p)
+    said: list[str] = []
+    decision = RULES[rule](p, said.append)
+    assert bool(said) == (rule != "round")
     assert decision.before == pytest.approx(p.objective(p.rounded()))
     assert decision.after == pytest.approx(p.objective(decision.labels))
     assert decision.after <= decision.before + 1e-9

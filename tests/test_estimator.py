@@ -181,6 +181,31 @@ def test_softened_step_is_the_papers_for_two_classes() -> None:
     torch.testing.assert_close(relaxation("step", 0.2)(logits)[:, 0, 1], expected)
 
 
+def test_thresholds_shift_the_step() -> None:
+    """σ((logit p − logit τ)/T), the paper's with τ on the scale of probabilities."""
+    logits = torch.randn(2, 5, 2, dtype=torch.float64)
+    found = relaxation("step", 0.3, (0.5, 0.8))(logits)
+    assert found.shape == (2, 5, 2, 2)
+    margin = logits[..., 1] - logits[..., 0]
+    torch.testing.assert_close(found[..., 0, 1], torch.sigmoid(margin / 0.3))
+    torch.testing.assert_close(found[..., 1, 1], torch.sigmoid((margin - math.log(4)) / 0.3))
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "expected"])
+def test_thresholds_by_group_count_in_their_own_group_alone(estimator: str) -> None:
+    logits, _ = some_rows(rows=200)
+    generator = np.random.default_rng(0)
+    y, a = generator.integers(2, size=200), generator.integers(2, size=200)
+    known = torch.eye(4, dtype=torch.float64)[torch.from_numpy(2 * y + a)].view(1, 200, 2, 2)
+    risk = RiskEstimator(RISKS["deo"], relaxation("step", 0.1, (0.3, 0.6)), 3, estimator=estimator)
+    found = risk(logits, known, torch.ones(1)).value
+    margin = (logits[0, :, 1] - logits[0, :, 0]).numpy()
+    tau = np.array([0.3, 0.6])[a]
+    p = 1 / (1 + np.exp(-(margin - np.log(tau / (1 - tau))) / 0.1))
+    rates = [[p[(y == c) & (a == g)].mean() for g in (0, 1)] for c in (0, 1)]
+    assert float(found) == pytest.approx(max(abs(first - second) for first, second in rates))
+
+
 def test_kernel_density_rate_is_the_mass_above_one_half() -> None:
     """The area above 1/2 of a Gaussian kernel density of the scores, integrated on a grid."""
     p = torch.linspace(0.05, 0.95, 13, dtype=torch.float64)
@@ -205,6 +230,13 @@ def test_kernel_density_rate_is_the_mass_above_one_half() -> None:
         ({"memory": 1.5}, "memory"),
         ({"gumbel_temperature": 0.0}, "gumbel_temperature"),
         ({"risk": "doe"}, "Did you mean 'deo'"),
+        ({"thresholds": (0.5, 1.0)}, "thresholds must be probabilities"),
+        ({"thresholds": ()}, "thresholds must be probabilities"),
+        ({"stiffness": 0.0}, "stiffness"),
+        ({"imputer": "anchored", "estimator": "sampled"}, "nothing can be drawn"),
+        ({"labeller": "fields"}, "unknown labeller"),
+        ({"neighbours": 0}, "neighbours must be at least 1"),
+        ({"field_every": 0}, "field_every must be at least 1"),
         ({"estimator": "exact"}, "unknown estimator"),
     ],
 )
@@ -216,3 +248,10 @@ def test_bad_settings_are_refused(wrong: dict[str, object], complaint: str) -> N
 def test_classes_outside_the_data_are_refused() -> None:
     with pytest.raises(InputError, match=r"asked for classes \[0, 5\], but the data have the classes 0 to 1"):
         RiskSettings(risk_classes=(0, 5)).check(2, 2)
+
+
+def test_thresholds_that_do_not_fit_the_data_are_refused() -> None:
+    with pytest.raises(InputError, match="one for each of 3 groups"):
+        RiskSettings(thresholds=(0.4, 0.5)).check(2, 3)
+    with pytest.raises(InputError, match="need two classes, but there are 3"):
+        RiskSettings(thresholds=(0.4,)).check(3, 2)

@@ -8,15 +8,15 @@ from torch import Tensor
 
 from pyro_fairvae.objective import FairELBO, beliefs
 from pyro_fairvae.program import Program
-from pyro_fairvae.risks import IMPUTERS, RISKS, RiskTerm
+from pyro_fairvae.risks import IMPUTERS, RISKS, Beliefs, RiskSettings, RiskTerm
 from pyro_fairvae.risks.estimator import ESTIMATORS, relaxed_cell_sums
 from tests.conftest import small_settings, three_groups
 
 HEADS = ("group", "grouper", "labeller", "z_loc", "z_scale")
 
 
-def touched_by_the_risk(**options: object) -> set[str]:
-    """Names of the guide's parameters that have a gradient of the risk other than 0."""
+def touched_by_the_risk(decisions: bool = False, **options: object) -> set[str]:
+    """Names of the guide's parameters that have a gradient of the risk, or of the decisions' error."""
     table = three_groups().to("cpu", torch.float64)
     settings = small_settings(**options)
     program = Program(table, settings, [0]).to(torch.device("cpu"), torch.float64)
@@ -26,6 +26,8 @@ def touched_by_the_risk(**options: object) -> set[str]:
     encoding = fair._traces[1].nodes["_RETURN"]["value"]
     held = beliefs(encoding, batch.a_obs != table.groups)
     risk = fair.risk(encoding.heads.class_logits, held, fair.weights_of_risk).penalty
+    if decisions:
+        risk = fair.risk.decision_error(encoding.heads.class_logits, held)
     parameters = dict(program.guide.named_parameters())
     grads = torch.autograd.grad(risk.sum(), list(parameters.values()), allow_unused=True)
     return {
@@ -81,3 +83,25 @@ def test_vanilla_gradient_points_where_enumeration_does() -> None:
     (found,) = torch.autograd.grad(gaps.value.mean(), logits)
     cosine = torch.nn.functional.cosine_similarity(found.flatten(), exact.flatten(), dim=0)
     assert cosine > 0.9
+
+
+@pytest.mark.parametrize("thresholds", [(0.5,), (0.3, 0.6)])
+def test_decision_error_is_that_of_drawn_labels_and_groups(thresholds: tuple[float, ...]) -> None:
+    """Labels and groups drawn from the beliefs, decisions from the softened step at the group's τ."""
+    torch.manual_seed(0)
+    rows, draws = 5, 200_000
+    logits = torch.randn(1, rows, 2, dtype=torch.float64)
+    label, group = torch.randn(2, 1, rows, 2, dtype=torch.float64).log_softmax(-1)
+    held = Beliefs(label, group, group.unsqueeze(-2), group, label, torch.zeros(rows, dtype=torch.bool))
+    term = RiskTerm(RiskSettings(thresholds=thresholds, temperature=0.7))
+    y, a = (torch.distributions.Categorical(logits=each[0]).sample((draws,)) for each in (label, group))
+    tau = torch.tensor(thresholds, dtype=torch.float64).expand(2)[a]
+    chance = torch.sigmoid((logits[0, :, 1] - logits[0, :, 0] - tau.logit()) / 0.7)
+    wrong = (torch.rand(draws, rows, dtype=torch.float64) < chance).long() != y
+    assert term.decision_error(logits, held).item() == pytest.approx(wrong.double().mean().item(), abs=0.003)
+
+
+def test_decision_error_reaches_the_classifier_and_no_imputer() -> None:
+    touched = touched_by_the_risk(decisions=True)
+    assert "encoder.classifier/weight" in touched
+    assert not any(name.startswith((*(f"encoder.{head}/" for head in HEADS), "sites.")) for name in touched)

@@ -20,7 +20,7 @@ from pyro_fairvae.priors import PRIORS
 from pyro_fairvae.program import Settings
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS
 from pyro_fairvae.risks.estimator import ESTIMATORS
-from pyro_fairvae.risks.term import GRADIENTS
+from pyro_fairvae.risks.term import GRADIENTS, LABELLERS
 from pyro_fairvae.training import Fit, Progress, fit
 from tests.conftest import small_settings
 from tests.noise import noise_of
@@ -137,6 +137,9 @@ def test_a_diverged_run_says_so(splits: Splits) -> None:
         *({"imputer": name} for name in IMPUTERS),
         *({"risk": name} for name in RISKS),
         *({"estimator": name} for name in ESTIMATORS),
+        *({"labeller": name} for name in LABELLERS),
+        {"thresholds": (0.4, 0.6)},
+        {"pieces": 0},
         *({"relaxation": name} for name in RELAXATIONS),
         *({"risk_gradient": name} for name in GRADIENTS),
         *({"sites": name} for name in GLOBAL_GUIDES),
@@ -150,6 +153,19 @@ def test_smoke_every_registered_choice_trains(
 ) -> None:
     fitted = fit(splits.train, splits.validation, (0.5,), small_settings(epochs=2, **option))
     assert fitted.history[-1]["x"] < fitted.history[0]["x"]
+
+
+@pytest.mark.parametrize("thresholds", [(0.5,), (0.3,), (0.3, 0.7)])
+def test_decisions_take_the_threshold_of_the_likeliest_group(
+    splits: Splits, thresholds: tuple[float, ...]
+) -> None:
+    settings = small_settings(epochs=1, thresholds=thresholds)
+    fitted = fit(splits.train, splits.validation, (0.0, 1.0), settings)
+    x = torch.from_numpy(splits.test.x)
+    with torch.no_grad():
+        group = fitted.program.guide.heads(x).group_logits.argmax(-1)
+    tau = torch.tensor(thresholds).expand(2)[group]
+    assert torch.equal(fitted.decide(x), (fitted.predict_proba(x)[..., 1] > tau).long())
 
 
 def test_schedule_of_risk_and_kl() -> None:

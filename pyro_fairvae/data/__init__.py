@@ -1,7 +1,7 @@
 """Data sets, and how demographics and labels go missing in them."""
 
 from pyro_fairvae.data.missingness import LEVELS, Missingness, hide
-from pyro_fairvae.data.registry import DATASETS, Dataset, Splits, load, split
+from pyro_fairvae.data.registry import DATASETS, Dataset, Splits, load, split, split_complete
 from pyro_fairvae.data.synthetic import synthetic
 from pyro_fairvae.data.tables import Complete, Table
 
@@ -16,5 +16,6 @@ __all__ = [
     "hide",
     "load",
     "split",
+    "split_complete",
     "synthetic",
 ]

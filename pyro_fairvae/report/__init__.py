@@ -1,13 +1,14 @@
 """Figures and tables for people; the only place that imports matplotlib."""
 
 from pyro_fairvae.report.figures import draw_frontier, draw_posterior, draw_training
-from pyro_fairvae.report.text import decision_table, results_table, withholding_table
+from pyro_fairvae.report.text import decision_table, imputation_table, results_table, withholding_table
 
 __all__ = [
     "decision_table",
     "draw_frontier",
     "draw_posterior",
     "draw_training",
+    "imputation_table",
     "results_table",
     "withholding_table",
 ]

@@ -23,6 +23,7 @@ PARTS = {
     "labels": "labels, −log P(ỹ|x)",
     "groups": "groups, −log P(ã|x)",
     "imputer": "imputers",
+    "decisions": "error of decisions",
     "risk": "risk",
     "x": "reconstruction",
     "kl_z": "KL of z",

@@ -44,6 +44,20 @@ def withholding_table(
     return align(lines) + f"\n({posterior['describes']})"
 
 
+def imputation_table(imputation: dict[str, Any]) -> str:
+    """How good the imputations are where the test part, masked as the training part is, says ∅."""
+    lines = [["hidden", "imputer", "accuracy %", "log score", "calibration error %"]]
+    for what, by_imputer in imputation.items():
+        for imputer, scores in by_imputer.items():
+            shown = [
+                _percent(scores["accuracy"]),
+                f"{scores['log_score']:.3f}",
+                _percent(scores["calibration"]),
+            ]
+            lines.append([what, imputer, *shown])
+    return align(lines)
+
+
 def decision_table(results: dict[str, Any]) -> str:
     """Objective and metrics of rounding and of the decided labels."""
     metrics = ("error", "deo", "deopp", "ddp")

@@ -13,15 +13,13 @@ def pull(differences: Tensor, weight: Tensor, stiffness: float) -> Tensor:
     is a norm of d, so λF is the largest ⟨μ, d⟩ over multipliers with Σ|μ| ≤ λ/B in each block, and
 
     .. math:: \min_u \lambda F(u) + \tfrac{\rho}{2} \|d - u\|^2 \quad\text{has the gradient}\quad
-              \mu = \Pi_\lambda(\rho\, d), \qquad \rho = \text{stiffness} \cdot \sqrt{1 + \lambda},
+              \mu = \Pi_\lambda(\rho\, d),
 
-    where Π projects onto those multipliers. Far from fairness that is the gradient of λF itself; near it the
-    pull fades with d. The gradient of λF would jump between −λ and λ with the sign of a noisy difference;
-    such noise is largest where decisions vary and least where they do not, so it drifts to the constant
-    classifier. ``weight`` is λ, (members,).
+    where Π projects onto those multipliers and ρ is ``stiffness``. Far from fairness that is the gradient of
+    λF itself; near it the pull fades with d, where the gradient of λF would jump between −λ and λ with the
+    sign of a noisy difference. ``weight`` is λ, (members,).
     """
-    spring = stiffness * (1 + weight).sqrt()[:, None, None]
-    return (project(spring * differences.detach(), weight) * differences).sum((-1, -2))
+    return (project(stiffness * differences.detach(), weight) * differences).sum((-1, -2))
 
 
 def project(multipliers: Tensor, radius: Tensor) -> Tensor:

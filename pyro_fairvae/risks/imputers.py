@@ -87,6 +87,8 @@ IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
     "anchored": anchored,
 }
 
+PROBABILITIES = ("outcome", "features", "rounded")  # those that say of every row what its group may be
+
 
 def impute(beliefs: Beliefs, imputer: str) -> Tensor:
     """P(y, a | x, ỹ, ã), (members, rows, classes, groups), by an imputer of IMPUTERS, without gradient."""

@@ -32,7 +32,7 @@ class RiskSettings:
         "sampled (λ times the mean of N draws, the paper's)",
     )
     samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
-    stiffness: float = option(10.0, "of the envelope: pull for each unit of a gap, times √(1 + λ), up to λ")
+    stiffness: float = option(10.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
     relaxation: str = option("step", "decisions in the risk: step, σ(logit/T), or kde, Φ((p − 1/2)/T)")
     temperature: float = option(0.2, "T of the relaxation")
     thresholds: tuple[float, ...] = option(
@@ -137,6 +137,16 @@ class RiskTerm:
             settings.estimator,
             settings.stiffness,
         )
+
+    def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
+        r"""What flipping decisions costs, (members,): a classification risk on the fairness risk's scale.
+
+        It is the expected error of the softened decisions,
+        :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
+        """
+        label, group = (held.detach().softmax(-1) for held in (beliefs.label, beliefs.group))
+        right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
+        return 1 - (right * group).sum(-1).mean(-1)
 
     def __call__(self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor) -> Estimate:
         """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""

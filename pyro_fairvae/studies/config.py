@@ -63,7 +63,7 @@ class TrainConfig:
 
     data: DataConfig = nested(DataConfig)
     lambdas: tuple[float, ...] = option(
-        (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6),
+        (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0),
         "λ, weights of the risk, with commas between; a member each",
     )
     seed: int = option(0, "seed of split, missingness, initial weights and noise")

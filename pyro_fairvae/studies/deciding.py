@@ -12,7 +12,7 @@ from torch import Tensor
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.checkpoint import write_csv, write_json
 from pyro_fairvae.data import Missingness, Splits, hide
-from pyro_fairvae.decisions import RULES, DecisionProblem
+from pyro_fairvae.decisions import RULES, DecisionProblem, Report, silent
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.metrics import evaluate, evaluate_expected
 from pyro_fairvae.options import option
@@ -46,7 +46,11 @@ class DecideConfig:
 
 
 def decide_run(
-    run: Path, config: DecideConfig, device: torch.device, data_dir: str | Path | None = None
+    run: Path,
+    config: DecideConfig,
+    device: torch.device,
+    data_dir: str | Path | None = None,
+    report: Report = silent,
 ) -> dict[str, Any]:
     """Label a part of a run's data; writes ``decisions-PART.csv`` and ``decisions-PART.json`` beside it."""
     fitted, parts, selected = load_run(run, device, data_dir)
@@ -66,7 +70,7 @@ def decide_run(
     whole = {"stated": "features", "anchored": "outcome"}.get(imputer, imputer)
     imputed = imputed_cells(fitted, table, whole)[member]
     problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed)
-    decision = RULES[config.rule](problem)
+    decision = RULES[config.rule](problem, report)
     rounded = problem.rounded()
     results = {
         "part": config.part,

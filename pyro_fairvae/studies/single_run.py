@@ -14,17 +14,20 @@ from torch import Tensor
 
 from pyro_fairvae import checkpoint
 from pyro_fairvae.batch import Observed
-from pyro_fairvae.data import Complete, Splits, load, split
+from pyro_fairvae.data import Complete, Splits, hide, load, split
 from pyro_fairvae.errors import InputError, require
-from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor
+from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor, imputation_scores
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import summarise
 from pyro_fairvae.risks import RISKS, impute
+from pyro_fairvae.risks.imputers import PROBABILITIES
+from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.training import Fit, Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
+TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers
 RESULTS, POSTERIOR = "results.json", "posterior.json"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
 FILES = (
@@ -88,6 +91,8 @@ def train_run(
         state=state,
     )
     results, posterior = evaluate_members(fitted, parts), summarise(fitted)
+    hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
+    results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
     checkpoint.write_csv(out / HISTORY, fitted.history)
     checkpoint.write_json(out / RESULTS, results)
     checkpoint.write_json(out / POSTERIOR, posterior)
@@ -131,6 +136,24 @@ def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
         evaluate(test.y, row, test.a, classes) | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
         for row in decided
     ]
+
+
+def score_imputers(fitted: Fit, truth: Complete, table: Observed, member: int) -> dict[str, Any]:
+    """Scores of a member's imputations where ``table``, what is written down of ``truth``, says ∅.
+
+    Of groups by each imputer that gives probabilities, and of labels, whose imputer is the head P_g.
+    """
+    found: dict[str, Any] = {}
+    for imputer in PROBABILITIES:
+        cells = imputed_cells(fitted, table, imputer)[member].double().numpy()
+        for what, of_value, known, observed, missing in (
+            ("group", cells.sum(1), truth.a, table.a_obs, table.groups),
+            ("label", cells.sum(2), truth.y, table.y_obs, table.classes),
+        ):
+            hidden = observed.numpy() == missing
+            if hidden.any() and (what, imputer) != ("label", "rounded"):  # which rounds groups alone
+                found.setdefault(what, {})[imputer] = imputation_scores(of_value[hidden], known[hidden])
+    return found
 
 
 def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None) -> Tensor:

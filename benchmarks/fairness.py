@@ -1,0 +1,110 @@
+"""Cures of the collapse, imputers and gradients of the fairness risk, compared on Adult over seeds.
+
+    python benchmarks/fairness.py [--groups gender,race] [--seeds 5] [--methods default,paper,…] [--jobs 2]
+
+Every method trains the same λs on the same splits, at the sparse level. Prints, for each group, test error,
+DEO and positive rate by method and λ, and of the member chosen on validation under two budgets of validation
+error: means over seeds with 95 % intervals (Student's t). Runs are kept in --out, so a killed grid goes on
+where it stopped, and more methods or seeds can be added to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from grid import mean_and_interval, run_once
+from joblib import Parallel, delayed
+
+from pyro_fairvae.errors import choose
+from pyro_fairvae.report.text import align
+from pyro_fairvae.studies.single_run import select
+
+METHODS: dict[str, dict[str, Any]] = {
+    # Cures of the collapse.
+    "default": {},  # the envelope, with the error of decisions
+    "expected": {"estimator": "expected"},  # the same without the envelope
+    "envelope": {"decision_weight": 0.0},  # the same without the error of decisions
+    "remembered": {"estimator": "sampled", "memory": 0.2, "decision_weight": 0.0},
+    "paper": {"estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0},
+    # Imputers, and the ablation of the stopped gradient.
+    "features": {"imputer": "features"},
+    "stated": {"imputer": "stated"},
+    "anchored": {"imputer": "anchored"},
+    "rounded": {"imputer": "rounded"},
+    "field": {"labeller": "field"},
+    "vanilla": {"risk_gradient": "vanilla", "imputer": "features"},
+}
+BUDGETS = (0.005, 0.015)  # of validation error, over that of λ = 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--groups", default="gender,race", help="gender, race or both")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N − 1")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
+    parser.add_argument("--out", type=Path, default=Path("runs/fairness"), help="folder of the runs")
+    arguments = parser.parse_args()
+    methods = [choose("method", name, METHODS) for name in arguments.methods.split(",")]
+    groups = arguments.groups.split(",")
+    jobs = [
+        (group, method, seed) for group in groups for method in methods for seed in range(arguments.seeds)
+    ]
+    found = Parallel(n_jobs=arguments.jobs, verbose=5)(
+        delayed(run_once)(
+            METHODS[method] | {"group": group, "seed": seed}, arguments.out / f"{group}-{method}-{seed}"
+        )
+        for group, method, seed in jobs
+    )
+    results = {job: result for job, (result, _) in zip(jobs, found, strict=True)}
+    for group in groups:
+        by_method = {
+            method: [results[group, method, seed] for seed in range(arguments.seeds)] for method in methods
+        }
+        print(f"\nAdult-{group}, sparse, seeds 0 to {arguments.seeds - 1}\n")
+        print(align(by_weight(by_method)), "\n")
+        print(align(chosen(by_method)))
+
+
+def by_weight(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
+    """A line for each method and λ."""
+    lines = [["method", "λ", "error %", "DEO %", "floor %", "positive rate"]]
+    for method, runs in results.items():
+        for k, member in enumerate(runs[0]["members"]):
+            tests = [run["members"][k]["test"] for run in runs]
+            lines.append([method, f"{member['weight']:g}", *describe(tests)])
+    return lines
+
+
+def chosen(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
+    """A line for each method and budget: the fairest member on validation that keeps within it."""
+    lines = [["method", "budget %", "error %", "DEO %", "floor %", "positive rate", "λ chosen"]]
+    for method, runs in results.items():
+        for budget in BUDGETS:
+            picked = [_pick(run["members"], budget) for run in runs]
+            weights = " ".join(f"{member['weight']:g}" for member in picked)
+            lines.append([method, f"{100 * budget:g}", *describe([m["test"] for m in picked]), weights])
+    return lines
+
+
+def _pick(members: list[dict[str, Any]], budget: float) -> dict[str, Any]:
+    weights = tuple(member["weight"] for member in members)
+    return members[select(weights, [member["val"] for member in members], within=budget)]
+
+
+def describe(tests: list[dict[str, float]]) -> list[str]:
+    """Error, DEO, its floor, and positive rate, over seeds."""
+    percent = [
+        mean_and_interval([test[name] for test in tests], scale=100, digits=2)
+        for name in ("error", "deo", "deo_floor")
+    ]
+    return [*percent, f"{np.mean([test['positive_rate'] for test in tests]):.3f}"]
+
+
+if __name__ == "__main__":
+    main()

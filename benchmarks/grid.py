@@ -1,0 +1,38 @@
+"""What the studies over seeds share: runs that are kept, and means with intervals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from scipy import stats
+
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.options import build
+from pyro_fairvae.studies.config import TrainConfig, read_options
+from pyro_fairvae.studies.single_run import train_run
+
+
+def run_once(options: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Results and posterior of a run, trained on one thread unless its folder has them already."""
+    config = build(TrainConfig, options)
+    if not (folder / "posterior.json").exists():
+        torch.set_num_threads(1)
+        pyro.enable_validation(False)
+        train_run(config, folder, torch.device("cpu"), resume=True)
+    elif read_options(folder / "config.json") != config.flat():
+        raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")
+    results, posterior = (
+        json.loads((folder / name).read_text()) for name in ("results.json", "posterior.json")
+    )
+    return results, posterior
+
+
+def mean_and_interval(values: list[float], scale: float = 1.0, digits: int = 4) -> str:
+    """Mean and half of a 95 % interval (Student's t)."""
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else float("nan")
+    return f"{scale * np.mean(values):.{digits}f} ± {scale * half:.{digits}f}"

@@ -76,6 +76,9 @@ class NumberPieces(nn.Module):
     ``edges`` is (numbers, T + 1).
     """
 
+    low: Tensor
+    width: Tensor
+
     def __init__(self, edges: Tensor) -> None:
         super().__init__()
         width = edges.diff(dim=-1)

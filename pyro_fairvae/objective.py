@@ -20,10 +20,10 @@ from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.options import option
 from pyro_fairvae.risks import Beliefs, RiskTerm
 
-# κ and s unless given, by objective; the first's s makes evidence on a channel count once.
-OBJECTIVES: dict[str, tuple[float, Callable[[float], float]]] = {
-    "consistent": (0.02, lambda kappa: 1 - kappa),
-    "paper": (1.0, lambda kappa: 1.0),
+# κ, s and ω unless given, by objective; the first's s makes evidence on a channel count once.
+OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
+    "consistent": (0.02, lambda kappa: 1 - kappa, 1.0),
+    "paper": (1.0, lambda kappa: 1.0, 0.0),
 }
 
 
@@ -41,8 +41,8 @@ class Weights:
     )
     reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
     kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
-    decision_weight: float = option(
-        3.0, "ω, weight of the error of softened decisions where λ > 0; 0: none, as in the paper"
+    decision_weight: float | None = option(
+        None, "ω, weight of the error of softened decisions where λ > 0 (default: 1, or 0 for 'paper')"
     )
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class Weights:
         ):
             require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
         require(
-            0 <= self.decision_weight < float("inf"),
-            f"decision_weight must be finite and not negative, got {self.decision_weight}.",
+            0 <= self.omega < float("inf"),
+            f"decision_weight must be finite and not negative, got {self.omega}.",
         )
         require(
             0 <= self.s < float("inf"),
@@ -66,6 +66,10 @@ class Weights:
     @property
     def kappa(self) -> float:
         return OBJECTIVES[self.objective][0] if self.elbo_weight is None else self.elbo_weight
+
+    @property
+    def omega(self) -> float:
+        return OBJECTIVES[self.objective][2] if self.decision_weight is None else self.decision_weight
 
     @property
     def s(self) -> float:
@@ -111,7 +115,7 @@ class FairELBO(TraceEnum_ELBO):
 
     with B rows in the batch and n in the table. R̂ is the expected error of the softened decisions that Ê
     judges: the likelihoods hardly mind a decision that flips at a probability near one half, so without R̂ the
-    cheapest way to be fair is to decide for hardly anybody. Within the ELBO, reconstruction and the KL of z have
+    cheapest way to be fair is to decide for hardly anybody. Within the ELBO, reconstruction and KL of z have
     weights of their own. The default objective, ``"consistent"``, takes the conditional likelihoods over
     all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints it, which
     pulls the channels towards "nobody withholds".
@@ -212,7 +216,7 @@ class FairELBO(TraceEnum_ELBO):
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
-            "decisions": share * self.weights.decision_weight * (self.weights_of_risk > 0) * decisions,
+            "decisions": share * self.weights.omega * (self.weights_of_risk > 0) * decisions,
             "risk": risk.penalty,
         }
 

@@ -67,7 +67,7 @@ class RiskEstimator:
         samples: int = 100,
         memory: float = 1.0,
         estimator: str = "sampled",
-        stiffness: float = 10.0,
+        stiffness: float = 20.0,
     ) -> None:
         require(samples >= 1, f"the risk needs at least 1 Monte Carlo sample, got {samples}.")
         require(0 < memory <= 1, f"memory, the weight of the current batch, must be in (0, 1], got {memory}.")

@@ -71,7 +71,8 @@ def parity(sums: CellSums, classes: list[int]) -> Rates:
 
 def pair_differences(rates: Rates) -> Tensor:
     """r_a − r_{a'} for each pair of groups a > a', (…, comparisons, pairs); 0 where a rate is missing."""
-    first, second = torch.tril_indices(*[rates.rate.shape[-1]] * 2, offset=-1, device=rates.rate.device)
+    groups = rates.rate.shape[-1]
+    first, second = torch.tril_indices(groups, groups, offset=-1, device=rates.rate.device)
     both = rates.filled[..., first] & rates.filled[..., second]
     return (rates.rate[..., first] - rates.rate[..., second]).masked_fill(~both, 0)
 

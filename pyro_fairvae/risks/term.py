@@ -32,7 +32,7 @@ class RiskSettings:
         "sampled (λ times the mean of N draws, the paper's)",
     )
     samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
-    stiffness: float = option(10.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
+    stiffness: float = option(20.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
     relaxation: str = option("step", "decisions in the risk: step, σ(logit/T), or kde, Φ((p − 1/2)/T)")
     temperature: float = option(0.2, "T of the relaxation")
     thresholds: tuple[float, ...] = option(
@@ -41,7 +41,7 @@ class RiskSettings:
     )
     memory: float | None = option(
         None,
-        "weight of the latest batch in the risk's remembered cell sums (default: 0.03, or 1, no memory, for "
+        "weight of the latest batch in the risk's remembered cell sums (default: 0.1, or 1, no memory, for "
         "sampled)",
     )
     imputer: str = option(
@@ -128,7 +128,7 @@ class RiskTerm:
         self.settings = settings
         memory = settings.memory
         if memory is None:
-            memory = 1.0 if settings.estimator == "sampled" else 0.03
+            memory = 1.0 if settings.estimator == "sampled" else 0.1
         self.estimator = RiskEstimator(
             settings.chosen(),
             relaxation(settings.relaxation, settings.temperature, settings.thresholds),

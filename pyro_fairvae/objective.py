@@ -209,7 +209,7 @@ class FairELBO(TraceEnum_ELBO):
         learned = held.log_joint.flatten(-2).logsumexp(-1)
         if batch.label_field is not None:
             held = by_field(held, batch.label_field, encoding, batch.y_obs != model.channel_y.unavailable)
-        risk = self.risk(encoding.heads.class_logits, held, share * self.weights_of_risk)
+        risk = self.risk(encoding.heads.class_logits, held, self.weights_of_risk)
         decisions = self.risk.decision_error(encoding.heads.class_logits, held)
         self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells
         return {
@@ -217,7 +217,7 @@ class FairELBO(TraceEnum_ELBO):
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
             "decisions": share * self.weights.omega * (self.weights_of_risk > 0) * decisions,
-            "risk": risk.penalty,
+            "risk": share * risk.penalty,
         }
 
     @torch.no_grad()

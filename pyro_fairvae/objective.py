@@ -83,7 +83,7 @@ class Schedule:
     """Which share of a weight is in force at each share of training done."""
 
     risk_from: float = option(0.2, "share of training after which λ starts to rise from 0")
-    risk_full: float = option(0.4, "share of training from which λ is in full force")
+    risk_full: float = option(0.6, "share of training from which λ is in full force")
     kl_full: float = option(0.1, "share of training from which the KL of z is in full force")
 
     def __post_init__(self) -> None:

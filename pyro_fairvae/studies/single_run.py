@@ -157,16 +157,16 @@ def score_imputers(fitted: Fit, truth: Complete, table: Observed, member: int) -
 
 
 def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None) -> Tensor:
-    """P(y, a | row), (members, rows, classes, groups), on the CPU, at the chosen epochs.
+    """P(y, a | row), (members, rows, classes, groups), on the CPU, by the last epoch.
 
-    By the imputer that the fit was trained with, unless another is named.
+    Its imputer has been calibrated along the scores of the classifier that decides. It is the one that the
+    fit was trained with, unless another is named.
     """
     imputer = imputer_name or fitted.settings.fairness.imputer
-    with fitted.at_chosen_epoch() as program:
-        pieces = [
-            impute(beliefs(encoding, batch.a_obs != table.groups), imputer).cpu()
-            for batch, encoding in program.encode(table.to(fitted.device, fitted.dtype))
-        ]
+    pieces = [
+        impute(beliefs(encoding, batch.a_obs != table.groups), imputer).cpu()
+        for batch, encoding in fitted.program.encode(table.to(fitted.device, fitted.dtype))
+    ]
     return torch.cat(pieces, dim=1)
 
 
@@ -193,7 +193,7 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
 
 
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
-    """Expected metrics of the last epoch's decisions under the imputations of the chosen epoch."""
+    """Expected metrics of decisions under the imputations."""
     table = parts.validation.to(fitted.device, fitted.dtype)
     imputed = imputed_cells(fitted, table).double().numpy()
     decided = fitted.decide(table.x).numpy()

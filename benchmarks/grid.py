@@ -27,9 +27,18 @@ def run_once(options: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dic
     elif read_options(folder / "config.json") != config.flat():
         raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")
     results, posterior = (
-        json.loads((folder / name).read_text()) for name in ("results.json", "posterior.json")
+        _numbers(json.loads((folder / name).read_text())) for name in ("results.json", "posterior.json")
     )
     return results, posterior
+
+
+def _numbers(content: Any) -> Any:
+    """``null``, which JSON has in place of numbers that are not finite, becomes NaN again."""
+    if isinstance(content, dict):
+        return {key: _numbers(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_numbers(value) for value in content]
+    return float("nan") if content is None else content
 
 
 def mean_and_interval(values: list[float], scale: float = 1.0, digits: int = 4) -> str:

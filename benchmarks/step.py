@@ -110,10 +110,12 @@ class HandWritten(nn.Module):
         imputer = (self.label(features.detach()).log_softmax(-1) + log_y.detach()).unsqueeze(-1) + by_label
         kl = (kappa + s) * (kl_a + kl_y) + kappa * kl_pi
         likelihoods = kappa * elbo / rows + s * evidence + imputer.flatten(1).logsumexp(-1).mean()
-        return kl / TABLE_ROWS - likelihoods + self.risk(class_logits, imputer.detach(), weight)
-
-    def risk(self, class_logits: Tensor, log_imputed: Tensor, weight: float) -> Tensor:
         p = (class_logits / self.settings.fairness.temperature).softmax(-1)
+        label = (self.label(features).log_softmax(-1) + log_y).detach().softmax(-1)
+        decisions = self.settings.weights.omega * (1 - (p * label).sum(-1).mean())
+        return kl / TABLE_ROWS - likelihoods + decisions + self.risk(p, imputer.detach(), weight)
+
+    def risk(self, p: Tensor, log_imputed: Tensor, weight: float) -> Tensor:
         now = log_imputed.flatten(1).softmax(-1).T @ torch.cat([torch.ones(len(p), 1), p], -1)  # (cells, 3)
         before = now.detach() if self.remembered is None else self.remembered
         self.remembered = torch.lerp(before, now.detach(), self.memory)

@@ -66,6 +66,19 @@ class Observed:
             f"x {tuple(self.x.shape)}, y_obs {tuple(self.y_obs.shape)} and a_obs "
             f"{tuple(self.a_obs.shape)} must have the same rows.",
         )
+        for name, observed, values in (
+            ("y_obs", self.y_obs, self.classes),
+            ("a_obs", self.a_obs, self.groups),
+        ):
+            require(
+                not observed.is_floating_point()
+                and observed.numel() > 0
+                and bool(((observed >= 0) & (observed <= values)).all()),
+                f"{name} must hold whole numbers from 0 to {values}, which is ∅, and at least one of them.",
+            )
+        require(
+            bool(self.x.isfinite().all()), "x holds values that are not finite; impute or drop them first."
+        )
         require(
             self.x.shape[-1] == self.columns.width,
             f"x has {self.x.shape[-1]} columns, but its description has {self.columns.width}.",

@@ -49,12 +49,14 @@ class DecisionProblem:
         weight: float,
         samples: int = 100,
         seed: int = 0,
+        rounded: Tensor | None = None,
     ) -> None:
         require(weight >= 0, f"the weight of the risk must not be negative, got {weight}.")
         self.log_q = log_q.double()
         self.rows, self.classes = log_q.shape
         self.groups = imputed.shape[-1]
         self.weight = weight
+        self._rounded = self.log_q.argmax(-1) if rounded is None else rounded
         self.estimator = RiskEstimator(risk, lambda logits: logits, samples, memory=1.0, estimator="sampled")
         with seeded(seed):
             drawn = draw_cells(imputed.double().unsqueeze(0), samples)
@@ -63,7 +65,8 @@ class DecisionProblem:
         self.likeliest_group = imputed.sum(-2).argmax(-1)
 
     def rounded(self) -> Tensor:
-        return self.log_q.argmax(-1)
+        """The labels that rules start from: the likeliest, or those given, such as by a run's thresholds."""
+        return self._rounded
 
     def counts(self, labels: Tensor) -> Tensor:
         """How many rows of each cell are labelled c in each draw, (samples, cells, classes)."""
@@ -77,7 +80,7 @@ class DecisionProblem:
         """E F, (…,), of counts (…, samples, cells, classes)."""
         shape = (self.classes, self.groups)
         mass = self.mass.unflatten(-1, shape).expand(*counts.shape[:-2], *shape)
-        return self.estimator.average(CellSums(mass, counts.unflatten(-2, shape)))[0]
+        return self.estimator.average(CellSums(mass, counts.unflatten(-2, shape)))
 
     def objective(self, labels: Tensor) -> float:
         """J of labels."""

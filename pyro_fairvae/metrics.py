@@ -24,6 +24,12 @@ from sklearn.metrics import accuracy_score, mutual_info_score, zero_one_loss
 Array = npt.NDArray[Any]
 
 
+METRICS = (
+    "error", "positive_rate", "deo", "mean_odds", "deopp", "predictive_equality", "tpr", "tpr_printed", "ddp",
+    "ddp_overall", "mean_difference", "disparate_impact", "chi2", "mutual_information",
+)  # fmt: skip
+
+
 def evaluate(
     y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None
 ) -> dict[str, float]:
@@ -32,13 +38,20 @@ def evaluate(
     ``weight`` counts a row as more or less than one.
     """
     weight = np.ones(len(y)) if weight is None else weight
+    if not weight.sum() > 0:
+        return dict.fromkeys(METRICS, float("nan"))
     of_class = range(classes)
     odds = [
         _by_group(true_positive_rate, y == c, decided == c, a, np.where(y == c, weight, 0)) for c in of_class
     ]
     parity = [_by_group(selection_rate, y == c, decided == c, a, weight) for c in of_class]
     opportunities = [_difference(frame) for frame in odds]
-    everywhere = [rate for frame in odds if frame is not None for rate in frame.by_group]
+    everywhere = [
+        np.average(decided[cell] == c, weights=weight[cell])
+        for c in of_class
+        for cell in ((y == c) & (a == g) for g in range(a.max() + 1))
+        if weight[cell].sum() > 0
+    ]
     # A table of (group, decision) counts, without groups and decisions that never occur.
     table = np.zeros((a.max() + 1, classes))
     np.add.at(table, (a, decided), weight)
@@ -57,7 +70,9 @@ def evaluate(
         "mean_difference": _over_pairs(parity[-1]),
         "disparate_impact": _excess_ratio(parity[-1]),
         "chi2": _chi_squared(table),
-        "mutual_information": float(mutual_info_score(None, None, contingency=table)),
+        "mutual_information": float(mutual_info_score(None, None, contingency=table))
+        if len(table) > 1
+        else float("nan"),
     }
 
 
@@ -157,7 +172,9 @@ def _excess_ratio(frame: MetricFrame | None) -> float:
 
 def _chi_squared(table: Array) -> float:
     """χ²-divergence of the joint table from the product of its margins."""
-    if min(table.shape) < 2:
+    if len(table) < 2:
+        return float("nan")
+    if table.shape[1] < 2:
         return 0.0
     return float(chi2_contingency(table, correction=False).statistic / table.sum())
 

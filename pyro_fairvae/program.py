@@ -61,6 +61,10 @@ class Settings:
             self.fairness.imputer != "anchored" or self.prior_a == "truthful",
             f"the imputer 'anchored' needs prior_a truthful (nobody misstates), got {self.prior_a}.",
         )
+        require(
+            self.fairness.labeller != "field" or self.prior_y == "truthful",
+            f"the labeller 'field' takes stated labels as certain: prior_y truthful, not {self.prior_y}.",
+        )
         for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
@@ -119,7 +123,7 @@ class Program:
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """All parameters, each with its leading dimension of members (a view, not a copy)."""
+        """All parameters and buffers, each with its leading dimension of members (a view, not a copy)."""
         return {
             f"{part}.{name}": value.detach()
             for part, module in (("model", self.model), ("guide", self.guide))

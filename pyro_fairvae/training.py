@@ -152,7 +152,18 @@ def fit(
         f"{len(weights_of_risk)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
         "were given; give one of each for every member.",
     )
+    require(
+        validation.members in (None, len(weights_of_risk))
+        and (validation.columns, validation.classes, validation.groups)
+        == (train.columns, train.classes, train.groups),
+        "validation must have the columns, classes and groups of the training table, and its rows for all "
+        "members or for each of them.",
+    )
     settings.fairness.check(train.classes, train.groups)
+    require(
+        settings.fairness.labeller != "field" or bool((train.y_obs < train.classes).any(-1).all()),
+        "the Gaussian field needs stated labels, but none is stated; use --labeller head.",
+    )
     with pyro.get_param_store().scope():
         return _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype).go(
             after_epoch, state
@@ -239,7 +250,7 @@ class _Run:
     def _refresh_label_field(self) -> None:
         """Take the Gaussian field of labels anew, on the features of this moment, where it is due."""
         fairness = self.settings.fairness
-        if fairness.labeller != "field":
+        if fairness.labeller != "field" or not any(self.weights):
             return
         acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
         if not acts or (self.label_field is not None and self.epoch % fairness.field_every):

@@ -16,8 +16,11 @@ import torch
 from pyro_fairvae.run.__main__ import main
 from pyro_fairvae.run.train import Everything
 
+from pyro_fairvae.checkpoint import write_json
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build, options_of
+from pyro_fairvae.report import draw_frontier, draw_training
+from pyro_fairvae.report.figures import PARTS
 from pyro_fairvae.risks import RISKS
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import select
@@ -204,9 +207,14 @@ def test_bad_input_is_one_message_with_the_bar_on_too(
     assert capsys.readouterr().err.startswith("fairvae: 4000000 rows")
 
 
-def test_nothing_stated_at_all_still_ends_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imputer", ["outcome", "stated", "anchored"])
+def test_nothing_stated_at_all_still_ends_well(tmp_path: Path, imputer: str) -> None:
     out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--label-missing", "1", "--alpha", "1", "--beta", "1", "--out", out) == 0
+    nothing = ("--label-missing", "1", "--alpha", "1", "--beta", "1", "--imputer", imputer)
+    assert run(*SYNTHETIC, *nothing, "--out", out) == 0
+    if imputer == "stated":  # no row to measure on
+        assert json.loads((out / "results.json").read_text())["members"][0]["val"]["error"] is None
+        return
     assert json.loads((out / "results.json").read_text())["members"][0]["val"]["error"] <= 1
 
 
@@ -351,3 +359,50 @@ def test_selection_takes_the_fairest_within_a_point_of_error() -> None:
         {"error": 0.170, "deo": 0.01},
     ]
     assert select((0.0, 0.1, 0.2, 0.4), validation) == 2
+
+
+def test_a_risk_over_chosen_classes_is_what_members_are_chosen_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert run(*SYNTHETIC, "--risk", "deo", "--risk-classes", "1", "--out", out) == 0
+    assert "validation risk %" in capsys.readouterr().out
+    results = json.loads((out / "results.json").read_text())
+    assert results["metric"] == "risk"
+    for member in results["members"]:
+        assert member["test"]["risk"] == pytest.approx(member["test"]["deopp"])
+
+
+def test_decisions_start_from_the_thresholds_of_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(*SYNTHETIC, "--thresholds", "0.2,0.8", "--out", out) == 0
+    assert run("decide", out, "--rule", "round", "--member", "1", "--device", "cpu") == 0
+    decided = json.loads((out / "decisions-test.json").read_text())["metrics"]["rounded"]
+    trained = json.loads((out / "results.json").read_text())["members"][1]["test"]
+    assert decided["error"] == pytest.approx(trained["error"])
+
+
+def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> None:
+    """A user's own risk has no cells to draw, and disparate impact may be infinite."""
+    history = [
+        {
+            "epoch": epoch,
+            "member": 0,
+            "weight": 0.5,
+            "gap": 0.1,
+            "gap_error": 0.01,
+            **dict.fromkeys(PARTS, 1.0),
+        }
+        for epoch in (1, 2)
+    ]
+    draw_training(tmp_path / "training.png", history, 0, ["0", "1"], ["0", "1"])
+    members = [
+        {"weight": weight, "test": {"error": 0.2, "disparate_impact": value}}
+        for weight, value in ((0.0, float("inf")), (1.0, 0.5))
+    ]
+    results = {"members": members, "metric": "disparate_impact", "selected": 1}
+    draw_frontier(tmp_path / "frontier.png", results)
+    write_json(tmp_path / "results.json", results)
+    assert (
+        json.loads((tmp_path / "results.json").read_text())["members"][0]["test"]["disparate_impact"] is None
+    )

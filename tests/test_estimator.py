@@ -139,14 +139,18 @@ def test_an_empty_cell_neither_breaks_nor_shrinks_the_risk() -> None:
     predicted = torch.zeros(3, 2, 2, 2)
     for c in range(2):
         predicted[:, c, :, c] = rate[c] * mass[:, c]
-    average = RiskEstimator(RISKS["deo"], relaxation("step", 0.5)).average
+    rounded_off = RiskEstimator(RISKS["deo"], relaxation("step", 0.5), estimator="envelope", stiffness=1.0)
+    average = rounded_off.average
     every = CellSums(mass.unsqueeze(0), predicted.unsqueeze(0))
-    assert average(every)[0].item() == pytest.approx(0.5)
+    assert average(every).item() == pytest.approx(0.5)
+    # The envelope pulls at the differences of the same samples: ρ(.2² + .5²) with ρ = 1 and a large λ.
+    pull = rounded_off.of_sums(every, torch.tensor([10.0])).penalty
+    assert pull.item() == pytest.approx(0.2**2 + 0.5**2)
     partial = CellSums(mass[None, 1:], predicted[None, 1:])
-    assert average(partial)[0].item() == pytest.approx(0.2)  # what can be compared, is
+    assert average(partial).item() == pytest.approx(0.2)  # what can be compared, is
     for name in RISKS.keys() - {"tpr_printed"}:  # which compares classes, and those are there
         nothing = CellSums(mass[None, 2:], predicted[None, 2:].clone().requires_grad_())
-        value, _ = RiskEstimator(RISKS[name], relaxation("step", 0.5)).average(nothing)
+        value = RiskEstimator(RISKS[name], relaxation("step", 0.5)).average(nothing)
         assert value.item() == 0
         value.sum().backward()
         assert torch.isfinite(nothing.predicted.grad).all(), name
@@ -235,6 +239,7 @@ def test_kernel_density_rate_is_the_mass_above_one_half() -> None:
         ({"stiffness": 0.0}, "stiffness"),
         ({"imputer": "anchored", "estimator": "sampled"}, "nothing can be drawn"),
         ({"labeller": "fields"}, "unknown labeller"),
+        ({"risk_gradient": "vanilla"}, "use it with imputer 'features'"),
         ({"neighbours": 0}, "neighbours must be at least 1"),
         ({"field_every": 0}, "field_every must be at least 1"),
         ({"estimator": "exact"}, "unknown estimator"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fairlearn.metrics import equalized_odds_difference
 
-from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor
+from pyro_fairvae.metrics import METRICS, evaluate, evaluate_expected, fair_floor, imputation_scores
 
 
 def draw(rows: int, classes: int = 2, groups: int = 2) -> tuple[np.ndarray, ...]:
@@ -83,3 +83,21 @@ def test_expected_metrics_are_those_of_a_large_draw() -> None:
         assert found[name] == pytest.approx(drawn[name], abs=0.01)
     stated = y_obs < 2
     assert found["error"] == pytest.approx((y_obs != decided)[stated].mean())
+
+
+def test_without_rows_or_groups_nothing_is_measured() -> None:
+    y, decided, a = draw(10)
+    nothing = evaluate(y, decided, a, 2, np.zeros(10))
+    assert set(nothing) == set(METRICS) == set(evaluate(y, decided, a, 2))
+    assert all(np.isnan(value) for value in nothing.values())
+    alone = evaluate(y, decided, np.zeros(10, dtype=int), 2)
+    assert all(np.isnan(alone[name]) for name in ("deo", "ddp", "chi2", "mutual_information"))
+
+
+def test_scores_of_imputations_as_counted_by_hand() -> None:
+    probability = np.array([[0.9, 0.1], [0.95, 0.05], [0.3, 0.7], [0.25, 0.75]])
+    found = imputation_scores(probability, np.array([0, 1, 1, 1]))
+    assert found["accuracy"] == 0.75
+    assert found["log_score"] == pytest.approx(np.log([0.9, 0.05, 0.7, 0.75]).mean())
+    # Bins [.9, 1): said .925, right one half of the time; [.7, .8): said .725, always right.
+    assert found["calibration"] == pytest.approx((2 * 0.425 + 2 * 0.275) / 4)

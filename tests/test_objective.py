@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.channels import Channel
-from pyro_fairvae.objective import FairELBO, Weights
+from pyro_fairvae.objective import FairELBO, Weights, beliefs
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import Program, Settings
 from pyro_fairvae.risks import RiskTerm
@@ -242,3 +242,22 @@ def test_encoder_sees_each_row_once_a_step(monkeypatch: pytest.MonkeyPatch) -> N
 def test_default_weights_count_channel_evidence_once() -> None:
     assert Weights().kappa + Weights().s == 1
     assert (Weights("paper").kappa, Weights("paper").s) == (1, 1)
+
+
+def test_schedule_and_weights_of_risk_and_decisions() -> None:
+    """Before λ is in full force both have the schedule's share; at λ = 0 there is neither."""
+    settings = small_settings(memory=1.0)
+    program, table, batch = make(settings, groups=2)
+    fair = objective(table, settings, 2, Weights(decision_weight=0.7))  # λ = 0 and 2
+    fair.progress = 0.3
+    fair.loss(program.model, program.guide, batch)
+    encoding = fair._traces[1].nodes["_RETURN"]["value"]
+    held = beliefs(encoding, batch.a_obs != 2)
+    share = fair.schedule.risk(0.3)
+    assert 0 < share < 1
+    error = fair.risk.decision_error(encoding.heads.class_logits, held).detach()
+    penalty = fair.risk(encoding.heads.class_logits, held, fair.weights_of_risk).penalty.detach()
+    torch.testing.assert_close(fair.parts["decisions"], share * 0.7 * torch.tensor([0.0, 1.0]) * error)
+    torch.testing.assert_close(fair.parts["risk"], share * penalty)
+    assert fair.parts["risk"][0] == 0
+    assert (Weights().omega, Weights("paper").omega) == (1.0, 0.0)

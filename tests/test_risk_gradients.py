@@ -48,7 +48,7 @@ def test_risk_reaches_the_class_head_and_never_the_group_head(imputer: str, esti
 
 
 def test_vanilla_risk_reaches_the_group_head_too() -> None:
-    touched = touched_by_the_risk(risk_gradient="vanilla")
+    touched = touched_by_the_risk(risk_gradient="vanilla", imputer="features")
     assert {"encoder.classifier/weight", "encoder.group/weight"} <= touched
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -28,8 +29,14 @@ from tests.noise import noise_of
 LAMBDAS = (0.0, 0.5, 2.0)
 
 
-def train(tables: Splits, lambdas: tuple[float, ...], members: list[int], seeds: list[int]) -> Fit:
-    settings = small_settings(epochs=3, batch=30)  # 7 steps an epoch, 21 in all
+# Noise of its own comes with draws; fields and thresholds are kept for each member.
+KINDS = [{}, {"estimator": "sampled"}, {"labeller": "field", "thresholds": (0.4, 0.6)}]
+
+
+def train(
+    tables: Splits, lambdas: tuple[float, ...], members: list[int], seeds: list[int], **options: object
+) -> Fit:
+    settings = small_settings(epochs=3, batch=30, **options)  # 7 steps an epoch, 21 in all
     with noise_of(members):
         return fit(tables.train, tables.validation, lambdas, settings, seeds, dtype=torch.float64)
 
@@ -41,13 +48,15 @@ def assert_equal_member(together: Fit, k: int, alone: Fit) -> None:
     assert together.chosen_epoch[k] == alone.chosen_epoch[0]
 
 
-def test_members_equal_single_runs(splits: Splits) -> None:
-    together = train(splits, LAMBDAS, [0, 1, 2], [4, 4, 4])
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_members_equal_single_runs(splits: Splits, options: dict[str, object]) -> None:
+    together = train(splits, LAMBDAS, [0, 1, 2], [4, 4, 4], **options)
     for k, weight in enumerate(LAMBDAS):
-        assert_equal_member(together, k, train(splits, (weight,), [k], [4]))
+        assert_equal_member(together, k, train(splits, (weight,), [k], [4], **options))
 
 
-def test_members_with_their_own_split_and_mask_equal_single_runs() -> None:
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_members_with_their_own_split_and_mask_equal_single_runs(options: dict[str, object]) -> None:
     table = synthetic(rows=300, seed=1)
     own = [split(table, Missingness((0.2 + 0.2 * k, 0.3)), seed=k) for k in range(3)]
     stacked = Splits(
@@ -55,9 +64,9 @@ def test_members_with_their_own_split_and_mask_equal_single_runs() -> None:
         Observed.stack([each.validation for each in own]),
         own[0].test,
     )
-    together = train(stacked, LAMBDAS, [0, 1, 2], [5, 6, 7])
+    together = train(stacked, LAMBDAS, [0, 1, 2], [5, 6, 7], **options)
     for k, weight in enumerate(LAMBDAS):
-        assert_equal_member(together, k, train(own[k], (weight,), [k], [5 + k]))
+        assert_equal_member(together, k, train(own[k], (weight,), [k], [5 + k], **options))
 
 
 def test_a_seed_fixes_a_fit_and_another_changes_it(splits: Splits, small: Settings, device: str) -> None:
@@ -141,7 +150,7 @@ def test_a_diverged_run_says_so(splits: Splits) -> None:
         {"thresholds": (0.4, 0.6)},
         {"pieces": 0},
         *({"relaxation": name} for name in RELAXATIONS),
-        *({"risk_gradient": name} for name in GRADIENTS),
+        *({"risk_gradient": name, "imputer": "features"} for name in GRADIENTS),
         *({"sites": name} for name in GLOBAL_GUIDES),
         *({"prior_a": name, "prior_y": name} for name in PRIORS),
         *({"objective": name} for name in OBJECTIVES),
@@ -188,3 +197,28 @@ def test_gradients_of_one_member_do_not_change_another(splits: Splits) -> None:
 def test_bad_weights_are_refused(splits: Splits, weights: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match="weight of the risk"):
         fit(splits.train, splits.validation, weights)
+
+
+def test_tables_that_do_not_fit_are_refused_before_training(splits: Splits) -> None:
+    stacked = Observed.stack([splits.validation] * 2)
+    with pytest.raises(InputError, match="validation must have the columns"):
+        fit(splits.train, stacked, (0.0, 0.1, 0.2))
+    unlabelled = replace(splits.train, y_obs=torch.full_like(splits.train.y_obs, 2))
+    with pytest.raises(InputError, match="needs stated labels, but none is stated"):
+        fit(unlabelled, splits.validation, (1.0,), small_settings(labeller="field"))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"y_obs": torch.full((210,), 5)}, "y_obs must hold whole numbers from 0 to 2"),
+        ({"a_obs": torch.full((210,), -1)}, "a_obs must hold whole numbers"),
+        ({"a_obs": torch.full((210,), 0.5)}, "a_obs must hold whole numbers"),
+        ({"x": torch.full((210, 12), torch.nan)}, "x holds values that are not finite"),
+    ],
+)
+def test_tables_with_impossible_values_are_refused(
+    splits: Splits, change: dict[str, torch.Tensor], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        replace(splits.train, **change)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.risks.custom import CustomRisk
 from pyro_fairvae.risks.envelope import pull
-from pyro_fairvae.risks.gaps import CellSums, ComposedRisk
+from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps
 
 CHUNK = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
 
@@ -43,7 +43,8 @@ class RiskEstimator:
     ``sampled``, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation; λÊ.
     ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It lies below the sampled
     one by what the draws add to |gap|, and the two meet as cells grow.
-    ``envelope``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`).
+    ``envelope``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`). A user's own F
+    and the vanilla risk, which are of draws, take the mean of the draws' differences.
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
     from 0. With ``memory < 1`` cell sums are averaged over earlier batches, the latest weighing ``memory``.
@@ -99,19 +100,21 @@ class RiskEstimator:
         """The risk at sums (members, samples, …), which are remembered."""
         assert isinstance(self.risk, ComposedRisk)
         sums = self._remember(now)
-        value, standard_error = self.average(sums)
-        penalty = self._penalty(value, self.risk.differences(sums).mean(1), weight)
+        gaps = self.risk(sums)
+        used = _used(gaps)
+        value, standard_error = _mean(gaps.value, used)
+        if self.stiffness is None:
+            penalty = weight * value
+        else:
+            each = used[..., None, None] * self.risk.differences(sums)
+            penalty = pull(each.sum(1) / used.sum(1).clamp(min=1)[:, None, None], weight, self.stiffness)
         return Estimate(value, standard_error, penalty, self.risk.cells(sums).detach().mean(1).flatten(1))
 
-    def _penalty(self, value: Tensor, differences: Tensor, weight: Tensor) -> Tensor:
-        return weight * value if self.stiffness is None else pull(differences, weight, self.stiffness)
-
-    def average(self, sums: CellSums) -> tuple[Tensor, Tensor]:
-        """Mean of F over samples, of sums (members, samples, …), and its standard error."""
+    def average(self, sums: CellSums) -> Tensor:
+        """Mean of F over samples, of sums (members, samples, …)."""
         assert isinstance(self.risk, ComposedRisk)
         gaps = self.risk(sums)
-        used = torch.where(gaps.whole.any(-1, keepdim=True), gaps.whole, gaps.some).to(gaps.value.dtype)
-        return _mean(gaps.value, used)
+        return _mean(gaps.value, _used(gaps))[0]
 
     def _of_draws(self, risk: CustomRisk, predictions: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
         groups = imputed.shape[-1]
@@ -121,7 +124,9 @@ class RiskEstimator:
         ]
         drawn = torch.cat(values, dim=1)
         value, standard_error = _mean(drawn, torch.ones_like(drawn))
-        penalty = self._penalty(value, value[:, None, None], weight)
+        penalty = weight * value
+        if self.stiffness is not None:
+            penalty = pull(value[:, None, None], weight, self.stiffness)
         return Estimate(value, standard_error, penalty, value.new_zeros(len(value), 0))
 
     def _remember(self, now: CellSums) -> CellSums:
@@ -141,6 +146,11 @@ class RiskEstimator:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.remembered = CellSums(**state) if state else None
+
+
+def _used(gaps: Gaps) -> Tensor:
+    """Weight 1 for the samples that count: whole ones, or where there is none those that compare anything."""
+    return torch.where(gaps.whole.any(-1, keepdim=True), gaps.whole, gaps.some).to(gaps.value.dtype)
 
 
 def _mean(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:

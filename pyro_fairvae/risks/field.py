@@ -19,8 +19,8 @@ def gaussian_field(features: Tensor, y_obs: Tensor, classes: int, neighbours: in
     r"""P(y | the graph), (rows, classes): the harmonic function of Zhu, Ghahramani and Lafferty (2003).
 
     Rows are joined to their nearest neighbours with weights :math:`w_{ij} = \exp(-\|x_i - x_j\|^2/\sigma^2)`,
-    σ² the mean squared distance of neighbours. Stated labels (``y_obs < classes``) are held fixed, and every
-    other row is the weighted mean of its neighbours,
+    σ² the median squared distance of neighbours that differ. Stated labels (``y_obs < classes``) are held
+    fixed, and every other row is the weighted mean of its neighbours,
 
     .. math:: (D_u - (1-\eta) W_{uu}) f_u = (1-\eta) W_{ul} f_l + \eta D_u \pi,
 
@@ -47,7 +47,9 @@ def gaussian_field(features: Tensor, y_obs: Tensor, classes: int, neighbours: in
     right = (1 - RETURN) * (to_unknown @ stated) + RETURN * np.outer(degree[unknown], prevalence)
     scale = sparse.diags(1 / degree[unknown])
     for c in range(classes):
-        field[unknown, c], _ = cg(system, right[:, c], rtol=1e-6, M=scale)
+        field[unknown, c], failed = cg(system, right[:, c], rtol=1e-6, M=scale)
+        if failed:
+            raise ArithmeticError(f"the Gaussian field did not converge in {failed} steps.")
     field = field.clip(0, 1)
     return torch.from_numpy(field / field.sum(1, keepdims=True))
 
@@ -62,6 +64,9 @@ def similarity_graph(features: np.ndarray, neighbours: int) -> sparse.csr_matrix
     end, squared = landmarks[nearest].ravel(), np.square(distance.ravel(), dtype=np.float64)
     other = start != end  # a landmark is not its own neighbour
     start, end, squared = start[other], end[other], squared[other]
-    width = squared.mean() if squared.size and squared.mean() > 0 else 1.0
-    graph = sparse.csr_matrix((np.exp(-squared / width), (start, end)), shape=(rows, rows))
+    apart = squared[squared > 0]
+    width = np.median(apart) if apart.size else 1.0
+    weight = np.exp(-squared / width)
+    weight[weight < 1e-12] = 0.0  # so far away that it is no neighbour
+    graph = sparse.csr_matrix((weight, (start, end)), shape=(rows, rows))
     return graph.maximum(graph.T)

@@ -101,10 +101,9 @@ def mean_over_pairs(rates: Rates) -> Tensor:
 
 def excess_ratio(rates: Rates) -> Tensor:
     """max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and unbounded."""
-    comparable = rates.filled.sum(-1) > 1
     highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
     lowest = rates.rate.masked_fill(~rates.filled, torch.inf).amin(-1)
-    return torch.where(comparable, highest / lowest.clamp(min=1e-6) - 1, 0)
+    return torch.where(_comparable(rates), highest / lowest.clamp(min=1e-6) - 1, 0)
 
 
 def chi_squared(rates: Rates) -> Tensor:
@@ -120,6 +119,11 @@ def information(rates: Rates) -> Tensor:
     return (_shares(rates) * rates.rate * log_ratio).masked_fill(~rates.filled, 0).sum(-1)
 
 
+def _comparable(rates: Rates) -> Tensor:
+    """Which comparisons have two groups to compare, (…, comparisons)."""
+    return rates.filled.sum(-1) > 1
+
+
 def _shares(rates: Rates) -> Tensor:
     return rates.mass / rates.mass.sum(-1, keepdim=True).clamp(min=1e-12)
 
@@ -132,9 +136,9 @@ class Gaps(NamedTuple):
     some: Tensor
 
 
+# Gaps that are the largest of signed differences.
 SIGNED: dict[Callable[[Rates], Tensor], Callable[[Rates], Tensor]] = {
     spread: pair_differences,
-    mean_over_pairs: pair_differences,
     from_overall: differences_from_overall,
 }
 CLASSES: dict[str, Callable[[int], list[int]]] = {
@@ -142,10 +146,11 @@ CLASSES: dict[str, Callable[[int], list[int]]] = {
     "first": lambda classes: [0],
     "last": lambda classes: [classes - 1],
 }
-COMBINE: dict[str, Callable[[Tensor], Tensor]] = {
-    "max": lambda gaps: gaps.amax(-1),
-    "mean": lambda gaps: gaps.mean(-1),
-    "sum": lambda gaps: gaps.sum(-1),
+# Over comparisons, of which those that cannot be made have a gap of 0.
+COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "max": lambda gaps, comparable: gaps.amax(-1),
+    "mean": lambda gaps, comparable: gaps.sum(-1) / comparable.sum(-1).clamp(min=1),
+    "sum": lambda gaps, comparable: gaps.sum(-1),
 }
 
 
@@ -166,9 +171,10 @@ class ComposedRisk:
     bound: Callable[[int, int], float] | None = lambda classes, groups: 1.0
 
     def __call__(self, sums: CellSums) -> Gaps:
-        rates = self.rates(sums, self.classes_of(sums.mass.shape[-2]))
-        value = COMBINE[self.combine](self.gap(rates))
-        some = (rates.filled.sum(-1) > 1).any(-1)
+        rates = self._rates(sums)
+        comparable = _comparable(rates)
+        value = COMBINE[self.combine](self.gap(rates), comparable)
+        some = comparable.any(-1)
         return Gaps(torch.where(some, value, 0), rates.filled.flatten(-2).all(-1), some)
 
     def differences(self, sums: CellSums) -> Tensor:
@@ -176,16 +182,22 @@ class ComposedRisk:
 
         Differences are signed where the gap is one of differences; else F itself is the only one.
         """
-        if self.gap not in SIGNED or self.combine == "sum":
+        if self.gap not in SIGNED:
             return self(sums).value[..., None, None]
-        signed = SIGNED[self.gap](self.rates(sums, self.classes_of(sums.mass.shape[-2])))
-        if self.gap is mean_over_pairs:
-            return signed.flatten(-2).unsqueeze(-1)
-        return signed if self.combine == "mean" else signed.flatten(-2).unsqueeze(-2)
+        rates = self._rates(sums)
+        signed = SIGNED[self.gap](rates)
+        if self.combine == "max":
+            return signed.flatten(-2).unsqueeze(-2)
+        comparable = _comparable(rates)
+        share = comparable.sum(-1, keepdim=True).clamp(min=1) / comparable.shape[-1]
+        return signed / share.unsqueeze(-1)
 
     def cells(self, sums: CellSums) -> Tensor:
         """How far the rate of each cell is from that over all groups, (…, comparisons, groups)."""
-        return differences_from_overall(self.rates(sums, self.classes_of(sums.mass.shape[-2])))
+        return differences_from_overall(self._rates(sums))
+
+    def _rates(self, sums: CellSums) -> Rates:
+        return self.rates(sums, self.classes_of(sums.mass.shape[-2]))
 
     def classes_of(self, classes: int) -> list[int]:
         """S_y among ``classes`` classes."""

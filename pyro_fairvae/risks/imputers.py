@@ -61,22 +61,20 @@ def stated_rows(beliefs: Beliefs) -> Tensor:
 
 
 def anchored(beliefs: Beliefs) -> Tensor:
-    r"""Stated rows as the anchor, r(a|x,y) as a control variate:
+    r"""Rows with a stated group as the anchor, imputations without ã as a control variate:
 
-    .. math:: P_g(y|x,\tilde y)\,\big( r(a|x,y) + \tfrac{[\tilde a \ne ∅]}{P(\tilde a|a=\tilde a)}
-              ([\tilde a = a] - r(a|x,y)) \big).
+    .. math:: P_g(y|x,\tilde y)\, r(a|x,y) + \frac{[\tilde a \ne ∅]}{P(\tilde a|a=\tilde a)}
+              \big( P(y,a|x,\tilde y,\tilde a) - P_g(y|x,\tilde y)\, r(a|x,y) \big).
 
-    Where missing depends on the group alone and nobody misstates, sums of this over rows have the right
-    expectation whatever r is; a bad r costs variance. Entries may be negative, so nothing can be drawn
-    from it.
+    Where missing depends on the group alone and nobody misstates, sums of this over rows with a stated label
+    have the right expectation whatever r is; a bad r costs variance. Entries may be negative, so nothing can
+    be drawn from it.
     """
-    guess = beliefs.grouper.softmax(-1)
-    stated = beliefs.group_stated.expand(beliefs.group.shape[:-1])[..., None]
-    chance = beliefs.group_channel.exp()
-    own = (chance > 0).to(guess.dtype)  # for a stated row the one group that can have stated it
-    weight = torch.where(stated, own / chance.sum(-1, keepdim=True), 0.0).sum(-1, keepdim=True)
-    group = guess + weight.unsqueeze(-2) * (own.unsqueeze(-2) - guess)
-    return beliefs.label.softmax(-1).unsqueeze(-1) * group
+    guess = beliefs.label.softmax(-1).unsqueeze(-1) * beliefs.grouper.softmax(-1)
+    stated = beliefs.group_stated.expand(beliefs.group.shape[:-1])
+    chance = beliefs.group_channel.exp().sum(-1)  # of a stated row: P(ã | a = ã)
+    weight = torch.where(stated, 1 / chance, 0.0)[..., None, None]
+    return guess + weight * (by_outcome(beliefs) - guess)
 
 
 IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
@@ -88,6 +86,8 @@ IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
 }
 
 PROBABILITIES = ("outcome", "features", "rounded")  # those that say of every row what its group may be
+# Which of those stands in for the others where every row needs a probability.
+STANDS_IN = {"anchored": "outcome", "stated": "features"}
 
 
 def impute(beliefs: Beliefs, imputer: str) -> Tensor:

@@ -90,6 +90,11 @@ class RiskSettings:
             "thresholds by group, no vanilla gradient and not the imputers 'stated' and 'anchored'.",
         )
         require(
+            self.risk_gradient == "stopped" or (self.imputer, self.labeller) == ("features", "head"),
+            "the vanilla risk draws groups from q(a|x,ã), labels from g: use it with imputer 'features' and "
+            f"labeller 'head', not {self.imputer!r} and {self.labeller!r}.",
+        )
+        require(
             not (self.imputer == "anchored" and self.estimator == "sampled"),
             "nothing can be drawn from the imputer 'anchored'; use the estimator envelope or expected.",
         )

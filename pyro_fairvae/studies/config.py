@@ -21,7 +21,7 @@ from pyro_fairvae.program import Settings
 from pyro_fairvae.training import check_weights
 
 ENVIRONMENT = "environment"
-PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "torch")
+PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy", "torch")
 
 
 @dataclass(frozen=True)

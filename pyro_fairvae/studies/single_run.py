@@ -20,8 +20,8 @@ from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor, imputa
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import summarise
-from pyro_fairvae.risks import RISKS, impute
-from pyro_fairvae.risks.imputers import PROBABILITIES
+from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, impute
+from pyro_fairvae.risks.imputers import PROBABILITIES, STANDS_IN
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.training import Fit, Progress, fit
@@ -102,14 +102,16 @@ def train_run(
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
     """Metrics of every member on validation (expected, nothing hidden is read) and on test.
 
-    ``selected`` is the member with the least expected validation ``metric`` (the twin of the risk that was
-    trained, DEO for a user's own) among those whose validation error is within one point of that of the
-    smallest λ.
+    ``selected`` is the member with the least expected validation ``metric`` among those whose validation
+    error is within one point of that of the smallest λ. The metric is the twin of the risk that was trained,
+    ``risk`` where it was trained over classes of the user's choice, and DEO for a user's own risk.
     """
-    trained = fitted.settings.fairness.risk
-    metric = trained if trained in RISKS else "deo"
+    fairness = fitted.settings.fairness
     expected = _validation_metrics(fitted, parts)
     tested = metrics_on_test(fitted, parts.test)
+    metric = fairness.risk if fairness.risk in RISKS else "deo"
+    if fairness.risk_classes is not None:
+        metric = "risk"
     members = [
         {"weight": weight, "val": val, "test": test}
         for weight, val, test in zip(fitted.weights_of_risk, expected, tested, strict=True)
@@ -123,7 +125,7 @@ def select(
 ) -> int:
     """Index of the fairest member that costs at most ``within`` of error, judged on validation."""
     limit = validation[int(np.argmin(weights))]["error"] + within
-    allowed = [k for k, metrics in enumerate(validation) if metrics["error"] <= limit]
+    allowed = [k for k, metrics in enumerate(validation) if not metrics["error"] > limit]
     # A metric that could not be taken (NaN) is no reason to choose a member.
     return min(allowed, key=lambda k: np.nan_to_num(validation[k][metric], nan=np.inf))
 
@@ -132,10 +134,24 @@ def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
     """Metrics of each member's decisions, and ``deo_floor``, the DEO of chance alone."""
     decided = fitted.decide(torch.from_numpy(test.x)).numpy()
     classes = len(test.classes)
+    cells = np.zeros((test.rows, classes, len(test.groups)))
+    cells[np.arange(test.rows), test.y, test.a] = 1
     return [
-        evaluate(test.y, row, test.a, classes) | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
+        evaluate(test.y, row, test.a, classes)
+        | _over_chosen_classes(fitted, row, cells)
+        | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
         for row in decided
     ]
+
+
+def _over_chosen_classes(fitted: Fit, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
+    """``risk``, that of decisions over the classes S_y where the user chose some; cells (rows, y, a)."""
+    risk = fitted.settings.fairness.chosen()
+    if fitted.settings.fairness.risk_classes is None or not isinstance(risk, ComposedRisk):
+        return {}
+    one_hot = np.eye(cells.shape[1])[decided]
+    sums = cells.sum(0), np.einsum("rc,ryg->ygc", one_hot, cells)
+    return {"risk": float(risk(CellSums(*map(torch.from_numpy, sums))).value)}
 
 
 def score_imputers(fitted: Fit, truth: Complete, table: Observed, member: int) -> dict[str, Any]:
@@ -160,7 +176,8 @@ def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None)
     """P(y, a | row), (members, rows, classes, groups), on the CPU, by the last epoch.
 
     Its imputer has been calibrated along the scores of the classifier that decides. It is the one that the
-    fit was trained with, unless another is named.
+    fit was trained with, unless another is named; labels are imputed by the head P_g, also where the fit took
+    a Gaussian field, which is one of training rows.
     """
     imputer = imputer_name or fitted.settings.fairness.imputer
     pieces = [
@@ -195,12 +212,15 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
 def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
     """Expected metrics of decisions under the imputations."""
     table = parts.validation.to(fitted.device, fitted.dtype)
-    imputed = imputed_cells(fitted, table).double().numpy()
+    imputer = fitted.settings.fairness.imputer
+    # Rates need masses that are not negative.
+    whole = STANDS_IN[imputer] if imputer == "anchored" else imputer
+    imputed = imputed_cells(fitted, table, whole).double().numpy()
     decided = fitted.decide(table.x).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
     return [
-        evaluate_expected(*member, classes=table.classes)
-        for member in zip(y_obs, decided, imputed, strict=True)
+        evaluate_expected(stated, labels, cells, table.classes) | _over_chosen_classes(fitted, labels, cells)
+        for stated, labels, cells in zip(y_obs, decided, imputed, strict=True)
     ]
 
 

@@ -36,7 +36,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "anchored": {"imputer": "anchored"},
     "rounded": {"imputer": "rounded"},
     "field": {"labeller": "field"},
-    "vanilla": {"risk_gradient": "vanilla", "imputer": "features"},
+    "vanilla": {"risk_gradient": "vanilla", "imputer": "features", "samples": 20},
 }
 BESIDE = (0.0, 0.4, 1.6, 10.0)  # λ of all but the default, which takes its own
 BUDGETS = (0.005, 0.015)  # of validation error, over that of λ = 0

@@ -61,7 +61,7 @@ def draw_training(
     path: Path, history: list[dict[str, float]], member: int, classes: Sequence[str], groups: Sequence[str]
 ) -> None:
     """By epoch: the parts of a member's objective, every member's risk, and the member's gap in each cell."""
-    figure = _figure(11.0, 3.6)
+    figure = _figure(11.0, 4.2)
     parts, risks, cells = figure.subplots(1, 3)
     own = [row for row in history if row["member"] == member]
     epochs = [row["epoch"] for row in own]
@@ -94,7 +94,7 @@ def draw_training(
         axes.set_xlabel("epoch")
         _bare(axes)
         if axes.lines and axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=7, ncols=2)
+            axes.legend(frameon=False, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     _write(figure, path)
 
 

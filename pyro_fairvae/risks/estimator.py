@@ -71,7 +71,7 @@ class RiskEstimator:
         stiffness: float = 20.0,
     ) -> None:
         require(samples >= 1, f"the risk needs at least 1 Monte Carlo sample, got {samples}.")
-        require(0 < memory <= 1, f"memory, the weight of the current batch, must be in (0, 1], got {memory}.")
+        require(0 < memory <= 1, f"memory, the weight of the latest batch, must be in (0, 1], got {memory}.")
         require(0 < stiffness < math.inf, f"stiffness must be positive and finite, got {stiffness}.")
         choose("estimator", estimator, ESTIMATORS)
         require(

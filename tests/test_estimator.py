@@ -185,6 +185,16 @@ def test_softened_step_is_the_papers_for_two_classes() -> None:
     torch.testing.assert_close(relaxation("step", 0.2)(logits)[:, 0, 1], expected)
 
 
+def test_straight_through_decides_and_has_the_gradient_of_the_step() -> None:
+    logits = torch.randn(1, 9, 3, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(1, 9, 1, 3, dtype=torch.float64)
+    decided, softened = (relaxation(name, 0.3, (0.5,))(logits) for name in ("straight", "step"))
+    assert torch.equal(decided.detach()[:, :, 0].argmax(-1), logits.argmax(-1))
+    torch.testing.assert_close(decided.detach().sort(-1).values[..., -1], torch.ones(1, 9, 1).double())
+    grads = [torch.autograd.grad((weights * each).sum(), logits)[0] for each in (decided, softened)]
+    torch.testing.assert_close(*grads)
+
+
 def test_thresholds_shift_the_step() -> None:
     """σ((logit p − logit τ)/T), the paper's with τ on the scale of probabilities."""
     logits = torch.randn(2, 5, 2, dtype=torch.float64)

@@ -33,7 +33,18 @@ def kernel_density(logits: Tensor, bandwidth: float) -> Tensor:
     return mass / mass.sum(-1, keepdim=True)
 
 
-RELAXATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {"step": softened_step, "kde": kernel_density}
+def straight_through(logits: Tensor, temperature: float) -> Tensor:
+    """The decision itself, 0 or 1, with the gradient of the softened step: the risk is that of decisions."""
+    soft = softened_step(logits, temperature)
+    decided = torch.zeros_like(soft).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
+    return decided + (soft - soft.detach())
+
+
+RELAXATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "step": softened_step,
+    "straight": straight_through,
+    "kde": kernel_density,
+}
 
 
 def relaxation(name: str, width: float, thresholds: tuple[float, ...] = (0.5,)) -> Callable[[Tensor], Tensor]:

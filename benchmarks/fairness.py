@@ -22,8 +22,7 @@ from pyro_fairvae.errors import choose
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.single_run import select
 
-# The classifier itself decides, as in the paper, softened at the temperature that suits it best.
-G = {"decider": "classifier", "relaxation": "step", "temperature": 0.2}
+G = {"decider": "classifier"}  # the classifier itself decides, as in the paper
 METHODS: dict[str, dict[str, Any]] = {
     # Cures of the collapse, each without something of the one before.
     "default": {},

@@ -113,8 +113,7 @@ class HandWritten(nn.Module):
         kl = (kappa + s) * (kl_a + kl_y) + kappa * kl_pi
         likelihoods = kappa * elbo / rows + s * evidence + imputer.flatten(1).logsumexp(-1).mean()
         deciding = class_logits.detach() + self.decider(torch.cat([features.detach(), scores], -1))
-        soft = (deciding / self.settings.fairness.temperature).softmax(-1)
-        p = functional.one_hot(deciding.argmax(-1), 2) + soft - soft.detach()
+        p = (deciding / self.settings.fairness.temperature).softmax(-1)
         label = (self.label(features).log_softmax(-1) + log_y).detach().softmax(-1)
         decisions = self.settings.weights.omega * (1 - (p * label).sum(-1).mean())
         return kl / TABLE_ROWS - likelihoods + decisions + self.risk(p, imputer.detach(), weight)

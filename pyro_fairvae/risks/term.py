@@ -44,11 +44,11 @@ class RiskSettings:
     samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
     stiffness: float = option(20.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
     relaxation: str = option(
-        "straight",
-        "decisions in the risk: straight (as decided, with the step's gradient), step, σ(logit/T), or kde, "
+        "step",
+        "decisions in the risk: step, σ(logit/T), straight (as decided, with the step's gradient), or kde, "
         "Φ((p − 1/2)/T)",
     )
-    temperature: float = option(0.7, "T of the relaxation")
+    temperature: float = option(0.2, "T of the relaxation")
     thresholds: tuple[float, ...] = option(
         (0.5,),
         "τ, probability above which class 1 is decided; one, or one for each group with commas between",

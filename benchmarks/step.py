@@ -22,7 +22,6 @@ from torch.distributions import Dirichlet, kl_divergence
 from torch.nn import functional
 
 from pyro_fairvae.batch import Batch, Columns, Observed
-from pyro_fairvae.networks import CORRECTION
 from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import Program, Settings
@@ -46,7 +45,6 @@ class HandWritten(nn.Module):
         self.loc, self.scale = nn.Linear(hidden, latent), nn.Linear(hidden, latent)
         self.g, self.h = nn.Linear(hidden, 2), nn.Linear(hidden, 2)
         self.label, self.group_by_label = nn.Linear(hidden, 2), nn.Linear(4, 4)
-        self.decider = nn.Sequential(nn.Linear(hidden + 4, CORRECTION), nn.ReLU(), nn.Linear(CORRECTION, 2))
         self.from_z = nn.Linear(latent, settings.decoder_hidden)
         self.from_a = nn.Embedding(2, settings.decoder_hidden)
         self.from_y = nn.Embedding(2, settings.decoder_hidden)
@@ -112,8 +110,7 @@ class HandWritten(nn.Module):
         imputer = (self.label(features.detach()).log_softmax(-1) + log_y.detach()).unsqueeze(-1) + by_label
         kl = (kappa + s) * (kl_a + kl_y) + kappa * kl_pi
         likelihoods = kappa * elbo / rows + s * evidence + imputer.flatten(1).logsumexp(-1).mean()
-        deciding = class_logits.detach() + self.decider(torch.cat([features.detach(), scores], -1))
-        p = (deciding / self.settings.fairness.temperature).softmax(-1)
+        p = (class_logits / self.settings.fairness.temperature).softmax(-1)
         label = (self.label(features).log_softmax(-1) + log_y).detach().softmax(-1)
         decisions = self.settings.weights.omega * (1 - (p * label).sum(-1).mean())
         return kl / TABLE_ROWS - likelihoods + decisions + self.risk(p, imputer.detach(), weight)

@@ -13,8 +13,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from pyro_fairvae.seeds import seeded
 
-SCORE = 8.0  # log-probabilities below −SCORE count as −SCORE to the heads that read them
-CORRECTION = 32  # width of the hidden layer of the head that decides
+SCORE = 8.0  # log-probabilities below −SCORE count as −SCORE to the imputer of groups
 
 
 class Members(nn.Module):
@@ -65,7 +64,6 @@ class Encoded(NamedTuple):
     group_logits: Tensor  # h(a|x)
     # For the risk; none has a gradient into the trunk.
     features: Tensor  # of the trunk
-    decision_logits: Tensor  # P_f(y|x) of the head that decides
     label_logits: Tensor  # P_g(y|x)
     group_logits_by_label: Tensor  # r(a|x,y), (…, classes, groups)
 
@@ -121,10 +119,6 @@ class Encoder(nn.Module):
 
     A gap compares the classifier's scores within a cell, so along them the imputed groups must be right,
     and so few parameters can be learned from the few rows of a rare cell that state their group.
-
-    The head that decides adds a correction to the classifier's logits, 0 at first, made of the same scores
-    and the features. Nothing it learns reaches the trunk or the classifier: g stays an estimate of P(y|x),
-    and a fair decision is another function of x, which would cost likelihood if g had to be it.
     """
 
     def __init__(self, trunk: nn.Module, features: int, latent: int, classes: int, groups: int) -> None:
@@ -135,32 +129,25 @@ class Encoder(nn.Module):
         self.classifier = nn.Linear(features, classes)
         self.group = nn.Linear(features, groups)
         self.labeller = nn.Linear(features, classes)
-        scores = groups + classes
-        self.grouper = nn.Linear(scores, classes * groups)
-        self.decider = nn.Sequential(
-            nn.Linear(features + scores, CORRECTION), nn.ReLU(), nn.Linear(CORRECTION, classes)
-        )
+        self.grouper = nn.Linear(groups + classes, classes * groups)
         self.by_label = (classes, groups)
-        with torch.no_grad():  # r starts at h, decisions start at g
-            self.grouper.weight.copy_(torch.eye(groups, scores).repeat(classes, 1))
-            for zero in (self.grouper.bias, self.decider[-1].weight, self.decider[-1].bias):
-                zero.zero_()
+        with torch.no_grad():  # r starts at h
+            self.grouper.weight.copy_(torch.eye(groups, groups + classes).repeat(classes, 1))
+            self.grouper.bias.zero_()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         features = self.trunk(x)
         fixed = features.detach()
         class_logits, group_logits = self.classifier(features), self.group(features)
         scores = torch.cat([group_logits.log_softmax(-1), class_logits.log_softmax(-1)], dim=-1)
-        scores = scores.detach().clamp(min=-SCORE)
         return (
             self.z_loc(features),
             nn.functional.softplus(self.z_scale(features)) + 1e-3,
             class_logits,
             group_logits,
             fixed,
-            class_logits.detach() + self.decider(torch.cat([fixed, scores], dim=-1)),
             self.labeller(fixed),
-            self.grouper(scores).unflatten(-1, self.by_label),
+            self.grouper(scores.detach().clamp(min=-SCORE)).unflatten(-1, self.by_label),
         )
 
 

@@ -114,10 +114,9 @@ class FairELBO(TraceEnum_ELBO):
         + \omega [\lambda > 0]\, \hat{\mathcal R} + \lambda \hat{\mathcal E}
 
     with B rows in the batch and n in the table. R̂ is the expected error of the softened decisions that Ê
-    judges. By default both are of a head that decides, and move nothing else. Where the classifier itself
-    decides, the likelihoods hardly mind a decision that flips at a probability near one half, and without R̂
-    the cheapest way to be fair is to decide for hardly anybody. Within the ELBO, reconstruction and KL of z
-    have weights of their own. The default objective, ``"consistent"``, takes the conditional likelihoods over
+    judges: the likelihoods hardly mind a decision that flips at a probability near one half, so without R̂ the
+    cheapest way to be fair is to decide for hardly anybody. Within the ELBO, reconstruction and KL of z have
+    weights of their own. The default objective, ``"consistent"``, takes the conditional likelihoods over
     all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints it, which
     pulls the channels towards "nobody withholds".
 
@@ -210,9 +209,8 @@ class FairELBO(TraceEnum_ELBO):
         learned = held.log_joint.flatten(-2).logsumexp(-1)
         if batch.label_field is not None:
             held = by_field(held, batch.label_field, encoding, batch.y_obs != model.channel_y.unavailable)
-        deciding = self.risk.settings.decides(encoding.heads)
-        risk = self.risk(deciding, held, self.weights_of_risk)
-        decisions = self.risk.decision_error(deciding, held)
+        risk = self.risk(encoding.heads.class_logits, held, self.weights_of_risk)
+        decisions = self.risk.decision_error(encoding.heads.class_logits, held)
         self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),

@@ -87,24 +87,20 @@ class Fit:
 
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
-        """The classifier's g(y|x) of each member, (members, rows, classes), on the CPU.
-
-        ``x`` is as in :class:`Batch`. It estimates P(y|x), fair or not; :meth:`decide` is the fair part.
-        """
+        """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
         return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self._heads(x)], dim=-2)
 
     @torch.no_grad()
     def decide(self, x: Tensor) -> Tensor:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
-        It is the likeliest under P_f, or with two classes the last where P_f of it exceeds the threshold τ of
+        It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
         the settings; where each group has its own τ, a row takes that of its likeliest group under h(a|x).
         """
         thresholds = self.settings.fairness.thresholds
         pieces = []
         for heads in self._heads(x):
-            logits = self.settings.fairness.decides(heads)
-            decided = shift(logits, thresholds).argmax(-1)  # (members, rows, groups or 1)
+            decided = shift(heads.class_logits, thresholds).argmax(-1)  # (members, rows, groups or 1)
             group = heads.group_logits[..., : len(thresholds)].argmax(-1, keepdim=True)
             pieces.append(decided.gather(-1, group).squeeze(-1).cpu())
         return torch.cat(pieces, dim=-1)

@@ -193,8 +193,7 @@ def test_objective_and_gradients_equal_brute_force(
         for module in (program.model, program.guide)
         for name, parameter in module.named_parameters()
         # The implicit gradient of a Dirichlet draw has no hand-written rival here.
-        # The head that decides answers to the risk alone, whose weight is 0.
-        if (sites == "map" or not name.startswith("sites.")) and "decider" not in name
+        if sites == "map" or not name.startswith("sites.")
     ]
     parameters = [parameter for _, parameter in named]
     ours = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -256,8 +255,8 @@ def test_schedule_and_weights_of_risk_and_decisions() -> None:
     held = beliefs(encoding, batch.a_obs != 2)
     share = fair.schedule.risk(0.3)
     assert 0 < share < 1
-    error = fair.risk.decision_error(encoding.heads.decision_logits, held).detach()
-    penalty = fair.risk(encoding.heads.decision_logits, held, fair.weights_of_risk).penalty.detach()
+    error = fair.risk.decision_error(encoding.heads.class_logits, held).detach()
+    penalty = fair.risk(encoding.heads.class_logits, held, fair.weights_of_risk).penalty.detach()
     torch.testing.assert_close(fair.parts["decisions"], share * 0.7 * torch.tensor([0.0, 1.0]) * error)
     torch.testing.assert_close(fair.parts["risk"], share * penalty)
     assert fair.parts["risk"][0] == 0

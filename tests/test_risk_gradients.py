@@ -12,7 +12,7 @@ from pyro_fairvae.risks import IMPUTERS, RISKS, Beliefs, RiskSettings, RiskTerm
 from pyro_fairvae.risks.estimator import ESTIMATORS, relaxed_cell_sums
 from tests.conftest import small_settings, three_groups
 
-HEADS = ("decider", "group", "grouper", "labeller", "z_loc", "z_scale")
+HEADS = ("group", "grouper", "labeller", "z_loc", "z_scale")
 
 
 def touched_by_the_risk(decisions: bool = False, **options: object) -> set[str]:
@@ -25,10 +25,9 @@ def touched_by_the_risk(decisions: bool = False, **options: object) -> set[str]:
     fair.differentiable_loss(program.model, program.guide, batch)
     encoding = fair._traces[1].nodes["_RETURN"]["value"]
     held = beliefs(encoding, batch.a_obs != table.groups)
-    deciding = settings.fairness.decides(encoding.heads)
-    risk = fair.risk(deciding, held, fair.weights_of_risk).penalty
+    risk = fair.risk(encoding.heads.class_logits, held, fair.weights_of_risk).penalty
     if decisions:
-        risk = fair.risk.decision_error(deciding, held)
+        risk = fair.risk.decision_error(encoding.heads.class_logits, held)
     parameters = dict(program.guide.named_parameters())
     grads = torch.autograd.grad(risk.sum(), list(parameters.values()), allow_unused=True)
     return {
@@ -38,36 +37,19 @@ def touched_by_the_risk(decisions: bool = False, **options: object) -> set[str]:
     }
 
 
-DECIDING = {
-    "head": {"encoder.decider/2/weight"},
-    "classifier": {"encoder.classifier/weight", "encoder.trunk/1/weight"},
-}
-
-
-@pytest.mark.parametrize("decider", sorted(DECIDING))
 @pytest.mark.parametrize("imputer", sorted(IMPUTERS))
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
-def test_risk_reaches_what_decides_and_never_the_group_head(
-    imputer: str, estimator: str, decider: str
-) -> None:
+def test_risk_reaches_the_class_head_and_never_the_group_head(imputer: str, estimator: str) -> None:
     if (imputer, estimator) == ("anchored", "sampled"):
         pytest.skip("nothing can be drawn from the imputer 'anchored', and the settings say so")
-    touched = touched_by_the_risk(imputer=imputer, estimator=estimator, decider=decider)
-    assert_only_what_decides(touched, decider)
-
-
-def assert_only_what_decides(touched: set[str], decider: str) -> None:
-    assert DECIDING[decider] <= touched
-    if decider == "head":
-        assert all(name.startswith("encoder.decider/") for name in touched)
-    else:
-        assert not any(name.startswith(tuple(f"encoder.{head}/" for head in HEADS)) for name in touched)
-        assert not any(name.startswith("sites.") for name in touched)
+    touched = touched_by_the_risk(imputer=imputer, estimator=estimator)
+    assert {"encoder.classifier/weight", "encoder.trunk/1/weight"} <= touched
+    assert not any(name.startswith((*(f"encoder.{head}/" for head in HEADS), "sites.")) for name in touched)
 
 
 def test_vanilla_risk_reaches_the_group_head_too() -> None:
     touched = touched_by_the_risk(risk_gradient="vanilla", imputer="features")
-    assert {"encoder.decider/2/weight", "encoder.group/weight"} <= touched
+    assert {"encoder.classifier/weight", "encoder.group/weight"} <= touched
 
 
 def test_vanilla_gradient_points_where_enumeration_does() -> None:
@@ -119,6 +101,7 @@ def test_decision_error_is_that_of_drawn_labels_and_groups(thresholds: tuple[flo
     assert term.decision_error(logits, held).item() == pytest.approx(wrong.double().mean().item(), abs=0.003)
 
 
-def test_decision_error_reaches_what_decides_and_no_imputer() -> None:
-    for decider in DECIDING:
-        assert_only_what_decides(touched_by_the_risk(decisions=True, decider=decider), decider)
+def test_decision_error_reaches_the_classifier_and_no_imputer() -> None:
+    touched = touched_by_the_risk(decisions=True)
+    assert "encoder.classifier/weight" in touched
+    assert not any(name.startswith((*(f"encoder.{head}/" for head in HEADS), "sites.")) for name in touched)

@@ -86,12 +86,12 @@ class RiskEstimator:
         self.stiffness = stiffness if estimator == "envelope" else None
         self.remembered: CellSums | None = None
 
-    def __call__(self, logits: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
+    def __call__(self, class_logits: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
         """The risk of each member, whose λ is ``weight``.
 
         Logits are (members, rows, classes), imputed is (members, rows, classes, groups).
         """
-        predictions = self.relax(logits)
+        predictions = self.relax(class_logits)
         if isinstance(self.risk, CustomRisk):
             return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight)
         return self.of_sums(self.cell_sums(predictions, imputed, self.samples), weight)

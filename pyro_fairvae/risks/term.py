@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from pyro_fairvae.errors import choose, require
-from pyro_fairvae.networks import Encoded
 from pyro_fairvae.options import option
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk
 from pyro_fairvae.risks.estimator import ESTIMATORS, Estimate, RiskEstimator, relaxed_cell_sums
@@ -18,20 +16,12 @@ from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 
 LABELLERS = ("head", "field")
 GRADIENTS = ("stopped", "vanilla")
-DECIDERS: dict[str, Callable[[Encoded], Tensor]] = {
-    "head": lambda heads: heads.decision_logits,
-    "classifier": lambda heads: heads.class_logits,
-}
 
 
 @dataclass(frozen=True)
 class RiskSettings:
     """Everything about the fairness risk but its weight."""
 
-    decider: str = option(
-        "head",
-        "what decides and answers for the risk: head (one of its own) or classifier (g(y|x), the paper's)",
-    )
     risk: str = option("deo", f"fairness risk: {', '.join(RISKS)}")
     risk_classes: tuple[int, ...] | None = option(
         None, "S_y, classes that the risk compares, instead of its own"
@@ -80,7 +70,6 @@ class RiskSettings:
             ("relaxation", self.relaxation, RELAXATIONS),
             ("imputer", self.imputer, IMPUTERS),
             ("labeller", self.labeller, LABELLERS),
-            ("decider", self.decider, DECIDERS),
             ("risk gradient", self.risk_gradient, GRADIENTS),
         ):
             choose(what, given, table)
@@ -120,10 +109,6 @@ class RiskSettings:
             return CUSTOM[self.risk]
         return RISKS[self.risk].over(self.risk_classes)
 
-    def decides(self, heads: Encoded) -> Tensor:
-        """Logits of P_f, (members, rows, classes)."""
-        return DECIDERS[self.decider](heads)
-
     def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
         """The class and group of each cell that the risk compares; none for a user's own."""
         risk = self.chosen()
@@ -162,23 +147,23 @@ class RiskTerm:
             settings.stiffness,
         )
 
-    def decision_error(self, logits: Tensor, beliefs: Beliefs) -> Tensor:
+    def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
         r"""What flipping decisions costs, (members,): a classification risk on the fairness risk's scale.
 
         It is the expected error of the softened decisions,
         :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
         """
         label, group = (held.detach().softmax(-1) for held in (beliefs.label, beliefs.group))
-        right = (self.estimator.relax(logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
+        right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
         return 1 - (right * group).sum(-1).mean(-1)
 
-    def __call__(self, logits: Tensor, beliefs: Beliefs, weight: Tensor) -> Estimate:
-        """The risk of each member; logits of P_f are (members, rows, classes), λ (members,)."""
+    def __call__(self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor) -> Estimate:
+        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""
         settings = self.settings
         if settings.risk_gradient == "stopped":
-            return self.estimator(logits, impute(beliefs, settings.imputer), weight)
+            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight)
         sums = relaxed_cell_sums(
-            self.estimator.relax(logits),
+            self.estimator.relax(class_logits),
             beliefs.classified,
             beliefs.group,
             settings.samples,

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import pyro
-import torch
 from grid import mean_and_interval
 from joblib import Parallel, delayed
+
+# By name: a worker cannot be sent a function that reads an attribute "classes" beside the module torch.
+from torch import cat, from_numpy, full, no_grad, set_num_threads
 
 from pyro_fairvae.data import load, split_complete
 from pyro_fairvae.metrics import imputation_scores
@@ -34,7 +36,7 @@ FIELD_ROWS = 36_000
 
 def one_seed(group: str, seed: int) -> dict[str, Any]:
     """Scores by what is imputed and how, and gaps by imputer, of one split."""
-    torch.set_num_threads(1)
+    set_num_threads(1)
     pyro.enable_validation(False)
     config = build(TrainConfig, {"group": group, "seed": seed, "lambdas": (0.0,)})
     parts = load_parts(config)
@@ -43,11 +45,11 @@ def one_seed(group: str, seed: int) -> dict[str, Any]:
     fitted = fit(parts.train, parts.validation, config.lambdas, config.settings, seed)
     scores = score_imputers(fitted, truth, parts.train, member=0)
 
-    with fitted.at_chosen_epoch() as program, torch.no_grad():
+    with fitted.at_chosen_epoch() as program, no_grad():
         rows = np.concatenate([part.x for part in whole.values()])[:FIELD_ROWS]
-        features = program.guide.heads(torch.from_numpy(rows)).features[0]
+        features = program.guide.heads(from_numpy(rows)).features[0]
     hidden = parts.train.y_obs == parts.train.classes
-    labels = torch.cat([parts.train.y_obs, torch.full((len(rows) - truth.rows,), parts.train.classes)])
+    labels = cat([parts.train.y_obs, full((len(rows) - truth.rows,), parts.train.classes)])
     start = time.perf_counter()
     field = gaussian_field(features, labels, parts.train.classes)[: truth.rows]
     seconds = time.perf_counter() - start

@@ -9,12 +9,11 @@ the test error at λ = 0, and the test DEO of λ = 0 and of the λ chosen on val
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grid import mean_and_interval, run_once
+from grid import mean_and_interval, parser_of, run_once
 from joblib import Parallel, delayed
 
 from pyro_fairvae.data import LEVELS
@@ -45,12 +44,8 @@ def one_run(group: str, level: str, seed: int, out: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--group", default="gender", help="gender or race")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N − 1")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/levels"), help="folder of the runs")
     arguments = parser.parse_args()
     jobs = [(level, seed) for level in LEVELS for seed in range(arguments.seeds)]

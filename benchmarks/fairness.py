@@ -10,12 +10,11 @@ where it stopped, and more methods or seeds can be added to it.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grid import mean_and_interval, run_once
+from grid import mean_and_interval, parser_of, run_once
 from joblib import Parallel, delayed
 
 from pyro_fairvae.errors import choose
@@ -43,13 +42,9 @@ BUDGETS = (0.005, 0.015)  # of validation error, over that of λ = 0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--groups", default="gender,race", help="gender, race or both")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N − 1")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/fairness"), help="folder of the runs")
     arguments = parser.parse_args()
     methods = [choose("method", name, METHODS) for name in arguments.methods.split(",")]

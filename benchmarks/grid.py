@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import train_run
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """Options of every study over seeds; ``doc`` says what it does."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N − 1")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
+    return parser
 
 
 def run_once(options: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,13 +10,12 @@ Means over seeds with 95 % intervals (Student's t), and the time of a Gaussian f
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
 import numpy as np
 import pyro
-from grid import mean_and_interval
+from grid import mean_and_interval, parser_of
 from joblib import Parallel, delayed
 
 # By name: a worker cannot be sent a function that reads an attribute "classes" beside the module torch.
@@ -72,12 +71,8 @@ def gap_of(decided: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--group", default="gender", help="gender or race")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N − 1")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     arguments = parser.parse_args()
     found = Parallel(n_jobs=arguments.jobs, verbose=5)(
         delayed(one_seed)(arguments.group, seed) for seed in range(arguments.seeds)

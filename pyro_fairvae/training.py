@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyro
-import pyro.distributions as dist
 import torch
 from pyro.infer import SVI
 from torch import Tensor
-from torch.distributions import kl_divergence
 
 from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.errors import InputError, require
@@ -25,6 +23,7 @@ from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
 from pyro_fairvae.risks import RiskTerm, gaussian_field
 from pyro_fairvae.risks.relaxations import shift
 from pyro_fairvae.seeds import derive_seed, seeded
+from pyro_fairvae.settling import cosine_share, settle_channels
 
 
 def check_weights(weights_of_risk: Sequence[float]) -> None:
@@ -344,44 +343,6 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(each) for key, each in value.items()}
     return [_copy(each) for each in value] if isinstance(value, list) else value
-
-
-def cosine_share(done: float) -> float:
-    """Share of a learning rate that is in force after a share of training, falling from 1 to 0."""
-    return 0.5 * (1 + math.cos(math.pi * done))
-
-
-def settle_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:
-    r"""Bring the channels' posteriors to their optimum with the networks held fixed.
-
-    An epoch chosen by held-out likelihood may come before the channels have settled, and among unsettled
-    ones the held-out rows would pick the rate that fits themselves. This minimises, over the posterior q of
-    each channel alone,
-
-    .. math:: -E_q \sum_i \log \sum_a h(a|x_i) P(\tilde a_i|a) + \mathrm{KL}(q \| \mathrm{prior}),
-
-    the same for y with g, over all rows of ``table``. It is the "consistent" objective as far as the
-    channels are concerned, so fits of the paper's objective go without it.
-    """
-    guide = program.guide
-    encodings = [encoding.heads for _, encoding in program.encode(table)]
-    for channel, observed, logits in (
-        (guide.channel_a, table.a_obs, [heads.group_logits for heads in encodings]),
-        (guide.channel_y, table.y_obs, [heads.class_logits for heads in encodings]),
-    ):
-        log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
-        sites = [channel.site(value) for value in range(channel.values)]
-        priors = [dist.Dirichlet(channel.concentration(value, log_latent)) for value in range(channel.values)]
-        optimizer = torch.optim.Adam([getattr(guide.sites, site) for site in sites], foreach=True)
-        for step in range(steps):
-            optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)
-            posteriors = [guide.sites.distribution(site) for site in sites]
-            matrix = channel.matrix([posterior.rsample() for posterior in posteriors]).squeeze(-3)
-            evidence = (log_latent + channel.log_likelihood(matrix, observed)).logsumexp(-1).sum()
-            kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
-            optimizer.zero_grad()
-            ((kl - evidence) / table.rows).backward()
-            optimizer.step()
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pyro_fairvae.run.__main__ import main
 from pyro_fairvae.run.train import Everything
 
 from pyro_fairvae.checkpoint import write_json
@@ -24,16 +23,7 @@ from pyro_fairvae.report.figures import PARTS
 from pyro_fairvae.risks import RISKS
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import select
-
-TINY = [
-    *("--rows", "400", "--epochs", "2", "--batch", "140", "--hidden", "8", "--latent", "2"),
-    *("--decoder-hidden", "8", "--samples", "5", "--lambdas", "0,0.5", "--device", "cpu", "--quiet"),
-]
-SYNTHETIC = ["train", "--dataset", "synthetic", *TINY]
-
-
-def run(*arguments: str | Path) -> int:
-    return main([str(argument) for argument in arguments])
+from tests.command_line import SYNTHETIC, TINY, run
 
 
 def demo_command() -> list[str]:
@@ -308,49 +298,6 @@ def test_unknown_options_of_a_file_are_refused_with_the_nearest_name() -> None:
         build(TrainConfig, {"epoch": 3})
 
 
-@pytest.mark.parametrize("part", ["test", "validation"])
-def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--epochs", "6", "--lr", "0.01", "--out", out) == 0
-    assert run("decide", out, "--part", part, "--member", "1", "--risk-weight", "3", "--device", "cpu") == 0
-    assert "labels differ from rounding" in capsys.readouterr().out
-    results = json.loads((out / f"decisions-{part}.json").read_text())
-    assert results["objective"]["decided"] <= results["objective"]["rounded"]
-    rounded = json.loads((out / "results.json").read_text())["members"][1][
-        "test" if part == "test" else "val"
-    ]
-    rounded.pop("deo_floor", None)
-    assert results["metrics"]["rounded"] == pytest.approx(rounded)
-    labels = np.genfromtxt(out / f"decisions-{part}.csv", delimiter=",", names=True)
-    assert len(labels) == (80 if part == "test" else 40)
-    assert (labels["label"] != (labels["p1"] > 0.5)).sum() == results["changed"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--part", "train"], "unknown part 'train'"),
-        (["--rule", "descend"], "Did you mean 'descent'"),
-        (["--member", "2"], "the run has members 0 to 1"),
-        (["--risk-weight", "-1"], "risk_weight must be finite and not negative"),
-        (["--draws", "0"], "draws must be at least 1"),
-    ],
-)
-def test_decide_refuses_bad_input(
-    arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--out", out) == 0
-    assert run("decide", out, "--device", "cpu", *arguments) == 2
-    assert re.search(complaint, capsys.readouterr().err)
-    assert not list(out.glob("decisions-*"))
-
-
-def test_decide_refuses_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("decide", tmp_path) == 2
-    assert "not the folder of a finished run" in capsys.readouterr().err
-
-
 def test_selection_takes_the_fairest_within_a_point_of_error() -> None:
     validation = [
         {"error": 0.150, "deo": 0.08},
@@ -371,15 +318,6 @@ def test_a_risk_over_chosen_classes_is_what_members_are_chosen_by(
     assert results["metric"] == "risk"
     for member in results["members"]:
         assert member["test"]["risk"] == pytest.approx(member["test"]["deopp"])
-
-
-def test_decisions_start_from_the_thresholds_of_the_run(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--thresholds", "0.2,0.8", "--out", out) == 0
-    assert run("decide", out, "--rule", "round", "--member", "1", "--device", "cpu") == 0
-    decided = json.loads((out / "decisions-test.json").read_text())["metrics"]["rounded"]
-    trained = json.loads((out / "results.json").read_text())["members"][1]["test"]
-    assert decided["error"] == pytest.approx(trained["error"])
 
 
 def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ LAYERS = [
     {"models"},
     {"guides"},
     {"objective"},
-    {"priors", "optimizer", "checkpoint", "program", "training"},
+    {"priors", "optimizer", "checkpoint", "program", "settling", "training"},
     {"posterior", "decisions", "audit"},
     {"estimator", "baselines"},
     {"studies"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"run"},
 ]
 ONLY_IN = {
-    "pyro": {"models", "guides", "objective", "optimizer", "training", "posterior", "run"},
+    "pyro": {"models", "guides", "objective", "optimizer", "settling", "training", "posterior", "run"},
     "matplotlib": {"report"},
     "argparse": {"run"},
     "fairlearn": {"metrics", "baselines"},

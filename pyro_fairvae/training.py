@@ -21,9 +21,9 @@ from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
 from pyro_fairvae.risks import RiskTerm, gaussian_field
-from pyro_fairvae.risks.relaxations import shift
 from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.settling import cosine_share, settle_channels
+from pyro_fairvae.tilt import decision_scores, settle_decisions
 
 
 def check_weights(weights_of_risk: Sequence[float]) -> None:
@@ -60,9 +60,10 @@ class Fit:
     """What a fit came to: the last epoch's classifier, and the chosen epoch's channels.
 
     :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
-    classifies. :attr:`chosen` holds, for each member, those of the epoch with the best held-out
-    log P(ã|x), in which h is not overfitted yet, and the channels' posteriors given that epoch's h and g
-    (:func:`settle_channels`); it says who withholds, and imputes groups.
+    classifies, with decisions settled by :attr:`tilt` (:func:`settle_decisions`). :attr:`chosen` holds, for
+    each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted yet, and
+    the channels' posteriors given that epoch's h and g (:func:`settle_channels`); it says who withholds, and
+    imputes groups.
     """
 
     program: Program
@@ -71,6 +72,7 @@ class Fit:
     weights_of_risk: tuple[float, ...]
     settings: Settings
     history: list[dict[str, float]]
+    tilt: Tensor | None = None  # (members, classes, classes y, groups)
 
     def at_chosen_epoch(self) -> AbstractContextManager[Program]:
         """The program with the parameters of the chosen epochs, for the time of a ``with``."""
@@ -94,15 +96,13 @@ class Fit:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
         It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
-        the settings; where each group has its own τ, a row takes that of its likeliest group under h(a|x).
+        the settings, once these probabilities have been tilted (:func:`decision_scores`).
         """
-        thresholds = self.settings.fairness.thresholds
-        pieces = []
-        for heads in self._heads(x):
-            decided = shift(heads.class_logits, thresholds).argmax(-1)  # (members, rows, groups or 1)
-            group = heads.group_logits[..., : len(thresholds)].argmax(-1, keepdim=True)
-            pieces.append(decided.gather(-1, group).squeeze(-1).cpu())
-        return torch.cat(pieces, dim=-1)
+        decided = [
+            decision_scores(heads, self.settings.fairness, self.tilt).argmax(-1).cpu()
+            for heads in self._heads(x)
+        ]
+        return torch.cat(decided, dim=-1)
 
     def _heads(self, x: Tensor) -> Iterator[Encoded]:
         for piece in x.split(EVALUATION_ROWS, dim=-2):
@@ -224,8 +224,11 @@ class _Run:
             with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
                 settle_channels(self.program, self.train)
                 chosen = _copy(self.program.state())
+        tilt = settle_decisions(
+            self.program, self.train, self.objective.weights_of_risk, self.settings.fairness
+        )
         return Fit(
-            self.program, chosen, self.chosen_epoch.tolist(), self.weights, self.settings, self.history
+            self.program, chosen, self.chosen_epoch.tolist(), self.weights, self.settings, self.history, tilt
         )
 
     def _train_epoch(self) -> dict[str, Tensor]:

@@ -33,6 +33,11 @@ class RiskSettings:
     )
     samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
     stiffness: float = option(20.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
+    settle: float | None = option(
+        None,
+        "ρ at which decisions are settled on all rows after training; 0: they stay as trained (default: 50 for "
+        "envelope, else 0)",
+    )
     relaxation: str = option(
         "step",
         "decisions in the risk: step, σ(logit/T), straight (as decided, with the step's gradient), or kde, "
@@ -76,6 +81,10 @@ class RiskSettings:
         for name in ("neighbours", "field_every"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(
+            0 <= self.settling_stiffness < float("inf"),
+            f"settle must be finite and not negative, got {self.settle}.",
+        )
+        require(
             self.gumbel_temperature > 0,
             f"gumbel_temperature must be positive, got {self.gumbel_temperature}.",
         )
@@ -103,6 +112,12 @@ class RiskSettings:
             "nothing can be drawn from the imputer 'anchored'; use the estimator envelope or expected.",
         )
         RiskTerm(self)
+
+    @property
+    def settling_stiffness(self) -> float:
+        if self.settle is None:
+            return 50.0 if self.estimator == "envelope" else 0.0
+        return self.settle
 
     def chosen(self) -> ComposedRisk | CustomRisk:
         if self.risk in CUSTOM:

@@ -96,14 +96,8 @@ class FactoredGuide(nn.Module):
 
     def channel_mean(self, channel: Channel) -> Tensor:
         """Posterior mean of P(observed | latent), (members, values, outcomes)."""
-        rows = [self.sites.mean(channel.site(value)) for value in range(channel.values)]
-        return channel.matrix(rows).squeeze(-3)
+        return channel.matrix([self.sites.mean(site) for site in channel.sites]).squeeze(-3)
 
     def _sample_channel(self, channel: Channel) -> Tensor:
         """A draw of P(observed | latent), (members, 1, values, outcomes)."""
-        return channel.matrix(
-            [
-                pyro.sample(channel.site(value), self.sites.distribution(channel.site(value)))
-                for value in range(channel.values)
-            ]
-        )
+        return channel.matrix([pyro.sample(site, self.sites.distribution(site)) for site in channel.sites])

@@ -23,8 +23,8 @@ class FairSSVAE(nn.Module):
     For each member::
 
         π          ~ SymDir(γ) over all (y, a)         or  π_y ~ SymDir(γ), π_a ~ SymDir(γ)
-        channel_a_g ~ Dir(prior_a[g])                  P(ã | a = g), on its support
-        channel_y_c ~ Dir(prior_y[c])                  P(ỹ | y = c), on its support
+        channel_a_r ~ Dir(prior_a[r])                  a row of P(ã | a), on its support
+        channel_y_r ~ Dir(prior_y[r])                  a row of P(ỹ | y), on its support
 
     and for each row::
 
@@ -114,8 +114,8 @@ class FairSSVAE(nn.Module):
         """P(observed | latent), (members, 1, values, outcomes)."""
         return channel.matrix(
             [
-                pyro.sample(channel.site(value), dist.Dirichlet(channel.concentration(value, self.log_scale)))
-                for value in range(channel.values)
+                pyro.sample(site, dist.Dirichlet(channel.concentration(row, self.log_scale)))
+                for row, site in enumerate(channel.sites)
             ]
         )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.errors import require
 
 
@@ -59,8 +60,21 @@ class Observed:
     columns: Columns
     classes: int
     groups: int
+    attributes: Attributes | None = None  # what the groups are values of; one attribute unless given
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.class_names is None:
+            object.__setattr__(self, "class_names", tuple(str(c) for c in range(self.classes)))
+        if self.attributes is None:
+            names = tuple(str(g) for g in range(self.groups))
+            object.__setattr__(self, "attributes", Attributes.single(names))
+        require(
+            (len(self.label_attributes.values[0]), self.group_attributes.groups)
+            == (self.classes, self.groups),
+            f"{self.classes} classes and {self.groups} groups were given, but {self.class_names} and "
+            f"{self.group_attributes.group_names} name others.",
+        )
         require(
             self.x.shape[:-1] == self.y_obs.shape == self.a_obs.shape,
             f"x {tuple(self.x.shape)}, y_obs {tuple(self.y_obs.shape)} and a_obs "
@@ -68,7 +82,7 @@ class Observed:
         )
         for name, observed, values in (
             ("y_obs", self.y_obs, self.classes),
-            ("a_obs", self.a_obs, self.groups),
+            ("a_obs", self.a_obs, self.group_attributes.outcomes - 1),
         ):
             require(
                 not observed.is_floating_point()
@@ -83,6 +97,17 @@ class Observed:
             self.x.shape[-1] == self.columns.width,
             f"x has {self.x.shape[-1]} columns, but its description has {self.columns.width}.",
         )
+
+    @property
+    def group_attributes(self) -> Attributes:
+        assert self.attributes is not None
+        return self.attributes
+
+    @property
+    def label_attributes(self) -> Attributes:
+        """The label as an attribute: it has values and an ∅, too."""
+        assert self.class_names is not None
+        return Attributes.single(self.class_names, "label")
 
     @property
     def rows(self) -> int:

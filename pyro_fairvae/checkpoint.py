@@ -8,10 +8,12 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pyro_fairvae.errors import InputError
@@ -42,6 +44,16 @@ def write_whole(path: Path, content: bytes | str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON; a number that is not finite becomes ``null``, which JSON has."""
     write_whole(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name, as numpy's ``.npz``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    write_whole(path, buffer.getvalue())
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:

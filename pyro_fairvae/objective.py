@@ -202,13 +202,13 @@ class FairELBO(TraceEnum_ELBO):
         evidence_a = encoding.log_joint_a.logsumexp(-1)
         evidence_y = encoding.log_joint_y.logsumexp(-1)
         if self.weights.objective == "paper":
-            evidence_a = evidence_a * (batch.a_obs != model.channel_a.unavailable)
-            evidence_y = evidence_y * (batch.y_obs != model.channel_y.unavailable)
+            evidence_a = evidence_a * model.channel_a.stated(batch.a_obs)
+            evidence_y = evidence_y * model.channel_y.stated(batch.y_obs)
         share = self.schedule.risk(self.progress)
-        held = beliefs(encoding, batch.a_obs != model.channel_a.unavailable)
+        held = beliefs(encoding, model.channel_a.stated(batch.a_obs))
         learned = held.log_joint.flatten(-2).logsumexp(-1)
         if batch.label_field is not None:
-            held = by_field(held, batch.label_field, encoding, batch.y_obs != model.channel_y.unavailable)
+            held = by_field(held, batch.label_field, encoding, model.channel_y.stated(batch.y_obs))
         risk = self.risk(encoding.heads.class_logits, held, self.weights_of_risk)
         decisions = self.risk.decision_error(encoding.heads.class_logits, held)
         self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells

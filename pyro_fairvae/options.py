@@ -7,6 +7,7 @@ which a command line or a file sets them by name.
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -51,6 +52,8 @@ class Option:
         return self._read_one(value)
 
     def _read_one(self, value: Any) -> Any:
+        if self.kind is str and isinstance(value, Mapping):
+            return json.dumps(value, ensure_ascii=False)  # which is YAML, too
         try:
             read = self.kind(value)
             exact = not isinstance(value, bool) and (self.kind is not int or float(value) == read)

@@ -2,69 +2,234 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from scipy import stats
 
+from pyro_fairvae.attributes import UNAVAILABLE
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.binned import Bins, bin_tables, draw_posterior
 from pyro_fairvae.channels import Channel
-from pyro_fairvae.seeds import seeded
+from pyro_fairvae.crossfit import cross_fit
+from pyro_fairvae.errors import require
+from pyro_fairvae.program import Settings
+from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.training import Fit
 
 INTERVAL = (0.05, 0.95)
+LITTLE = 0.9  # contraction below which the data are said to tell little
+DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
+
+
+@dataclass(frozen=True)
+class ChannelDraws:
+    """Draws of each row of a channel on its support, (chains, draws, tables, support) each.
+
+    A table is a data set of its own, or a member where each has its own networks.
+    """
+
+    channel: Channel
+    rows: list[np.ndarray]
+
+    def of(self, row: int, outcome: str) -> np.ndarray:
+        """Probability of an outcome of a row, (chains, draws, tables)."""
+        return self.rows[row][..., self.channel.rows[row].outcomes.index(outcome)]
+
+    def table(self, index: int) -> ChannelDraws:
+        """Those of one table alone."""
+        return ChannelDraws(self.channel, [row[:, :, [index]] for row in self.rows])
+
+    @staticmethod
+    def pool(several: Sequence[ChannelDraws]) -> ChannelDraws:
+        """All of them with equal weight: tables, members or runs side by side."""
+        channel = several[0].channel
+        require(
+            all(each.channel.rows == channel.rows for each in several),
+            "posteriors of different channels or priors cannot be pooled; inspect them one by one.",
+        )
+        shortest = min(each.rows[0].shape[1] for each in several)
+        rows = zip(*(each.rows for each in several), strict=True)
+        return ChannelDraws(
+            channel, [np.concatenate([row[:, :shortest] for row in same], axis=2) for same in rows]
+        )
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The posterior of a channel that is valid whatever the networks are, and the bins that it comes from."""
+
+    draws: ChannelDraws
+    bins: Bins
+
+
+def calibrate(
+    train: Observed,
+    channels: tuple[Channel, Channel],
+    settings: Settings,
+    seeds: Sequence[int],
+    draws: int = 1000,
+) -> dict[str, Calibrated]:
+    """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.binned`; ``seeds`` has one for each table."""
+    fitted = cross_fit(train, channels, settings, seeds)
+    found = {}
+    for channel, scores, observed in zip(
+        channels, (fitted.groups, fitted.labels), (train.a_obs, train.y_obs), strict=True
+    ):
+        said = observed.expand(len(seeds), train.rows).cpu().numpy()
+        bins = bin_tables(scores.double().cpu().numpy(), said, channel.outcomes)
+        rows = draw_posterior(channel, bins, draws=draws, seed=derive_seed(seeds[0], 7))
+        found[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
+    return found
+
+
+def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
+    """:func:`calibrate` with the channels and settings of a fit, on its device."""
+    guide = fit.program.guide
+    return calibrate(train.to(fit.device, fit.dtype), (guide.channel_a, guide.channel_y), fit.settings, seeds)
 
 
 @torch.no_grad()
-def channel_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) -> Tensor:
-    """Draws of P(observed | latent) at the chosen epochs, (draws, members, values, outcomes)."""
+def guide_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:
+    """Draws from the guide at the chosen epochs, a table for each member; h and g are taken as certain."""
     with fit.at_chosen_epoch() as program, seeded(seed):
-        sites = program.guide.sites
         rows = [
-            sites.distribution(channel.site(value)).sample(torch.Size([draws]))
-            for value in range(channel.values)
+            program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-2)
+            for site in channel.sites
         ]
-        return channel.matrix(rows).squeeze(-3).cpu()
+    return ChannelDraws(channel, [row.cpu().double().numpy()[None] for row in rows])
 
 
-def summarise(fit: Fit) -> dict[str, Any]:
-    """Mean and 90 % interval of every outcome of every channel, as ``posterior.json`` holds it.
+def prior_draws(channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:
+    """Draws from the prior."""
+    generator = np.random.default_rng([seed])
+    return ChannelDraws(channel, [generator.dirichlet(row.prior, size=(1, draws, 1)) for row in channel.rows])
 
-    At the top, ``a`` and ``y`` pool all members with equal weight; ``members`` has each member's own.
-    Rows are keyed by latent value, outcomes by value or ``unavailable``. Intervals hold h(a|x) and
-    g(y|x) fixed; they do not carry the uncertainty of the networks.
+
+def summarise(
+    fit: Fit, calibrated: dict[str, Calibrated] | None = None, truth: dict[str, np.ndarray] | None = None
+) -> dict[str, Any]:
+    """Mean and 90 % interval of every outcome of every row, as ``posterior.json`` holds it.
+
+    At the top, ``a`` and ``y`` are the calibrated posteriors where they are given, and else pool the members'
+    with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and g(y|x) are taken as
+    certain. Rows are keyed by group, outcomes by value or ``unavailable``. ``truth`` is P(ã|a) and P(ỹ|y) where
+    they are known.
     """
     guide = fit.program.guide
-    draws = {channel.name: channel_draws(fit, channel) for channel in (guide.channel_a, guide.channel_y)}
     channels = {channel.name: channel for channel in (guide.channel_a, guide.channel_y)}
-    members = [
-        {
-            "weight": weight,
-            "epoch": fit.chosen_epoch[k],
-            **{name: _rows(channel, draws[name][:, k]) for name, channel in channels.items()},
-        }
-        for k, weight in enumerate(fit.weights_of_risk)
+    own = {name: guide_draws(fit, channel) for name, channel in channels.items()}
+    top = {name: each.draws for name, each in calibrated.items()} if calibrated else own
+    warnings = [
+        words
+        for name, each in (calibrated or {}).items()
+        for words in cannot_tell(each.draws.channel, each.bins, each.draws)
     ]
     return {
-        "describes": "all members pooled with equal weight; intervals are 5 % to 95 %, given h and g",
-        **{name: _rows(channel, draws[name].flatten(0, 1)) for name, channel in channels.items()},
-        "members": members,
+        "describes": (
+            "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
+            if calibrated
+            else "90 % intervals, all members pooled with equal weight, given h and g"
+        ),
+        **{
+            name: describe(draws, None if truth is None else truth[name], chains=calibrated is not None)
+            for name, draws in top.items()
+        },
+        "warnings": warnings,
+        "members": [
+            {
+                "weight": weight,
+                "epoch": fit.chosen_epoch[k],
+                **{name: describe(draws.table(k), prior=False) for name, draws in own.items()},
+            }
+            for k, weight in enumerate(fit.weights_of_risk)
+        ],
     }
 
 
-def _rows(channel: Channel, draws: Tensor) -> dict[str, dict[str, dict[str, float]]]:
-    """Summaries of draws (draws, values, outcomes) on the support of each row."""
-    names = {outcome: str(outcome) for outcome in range(channel.values)}
-    names[channel.unavailable] = "unavailable"
-    return {
-        str(value): {
-            names[outcome]: _summary(draws[:, value, outcome].double().numpy())
-            for outcome in channel.support(value)
-        }
-        for value in range(channel.values)
-    }
+def describe(
+    draws: ChannelDraws, truth: np.ndarray | None = None, prior: bool = True, chains: bool = False
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Of each row and outcome: mean and interval, the same of the prior, contraction, diagnostics, truth.
+
+    Contraction is 1 − Var(posterior) / Var(prior): 0 where the data say nothing, 1 where they say all.
+    """
+    channel = draws.channel
+    known = None if truth is None else channel.row_probabilities(truth)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for r, row in enumerate(channel.rows):
+        before = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
+        found[row.label] = {}
+        for e, outcome in enumerate(row.outcomes):
+            values = draws.of(r, outcome)
+            summary: dict[str, Any] = _summary(values)
+            if prior:
+                mass, rest = row.prior[e], sum(row.prior) - row.prior[e]
+                low, high = beta_interval(mass, rest)
+                summary["prior"] = {"mean": float(before.mean[e]), "q05": low, "q95": high}
+                summary["contraction"] = float(1 - values.var() / before.variance[e])
+            if chains and values.shape[0] > 1:
+                tensor = torch.from_numpy(values)
+                summary["r_hat"] = float(split_gelman_rubin(tensor, chain_dim=0, sample_dim=1).max())
+                summary["ess"] = float(effective_sample_size(tensor, chain_dim=0, sample_dim=1).min())
+            if known is not None:
+                summary["truth"] = float(known[r][e])
+            found[row.label][outcome] = summary
+    return found
 
 
-def _summary(values: np.ndarray) -> dict[str, float]:
+def beta_interval(mass: float, rest: float) -> tuple[float, float]:
+    """The 90 % interval of one entry of a Dirichlet, whose other entries sum to ``rest``."""
+    low, high = stats.beta.ppf(INTERVAL, mass, rest)
+    return float(low), float(high)
+
+
+def _summary(values: np.ndarray) -> dict[str, Any]:
     low, high = np.quantile(values, INTERVAL)
     return {"mean": float(values.mean()), "q05": float(low), "q95": float(high)}
+
+
+def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
+    """What the data cannot tell about a channel, with the reason, in words."""
+    found = []
+    said = bins.counts.sum((0, 1)).astype(int)
+    for j, (attribute, values) in enumerate(
+        zip(channel.attributes.names, channel.attributes.values, strict=True)
+    ):
+        for v, value in enumerate(values):
+            if said[channel.attributes.outcome_parts[:, j] == v].sum() == 0:
+                found.append(
+                    f"nobody states {attribute} {value}: nothing but the prior says how often they withhold."
+                )
+    if not channel.truthful:
+        found.append(
+            f"the prior of channel {channel.name!r} lets people misstate: the data then fit a whole set of "
+            "channels equally well, and within it the prior decides. See how the answer moves with the prior."
+        )
+    for r, row in enumerate(channel.rows):
+        if UNAVAILABLE not in row.outcomes:
+            continue
+        rates = draws.of(r, UNAVAILABLE)
+        prior = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
+        contraction = 1 - rates.var() / float(prior.variance[row.outcomes.index(UNAVAILABLE)])
+        strong = sum(row.prior) > 0.1 * said.sum()  # such a prior leaves little to learn
+        if contraction < LITTLE and not strong:
+            shares = bins.scores[..., row.groups].sum(-1)
+            low, high = np.quantile(rates, INTERVAL)
+            found.append(
+                f"the data say little about P(∅ | {row.label}), which lies within [{low:.2f}, {high:.2f}]: the "
+                f"share of {row.label} that x tells varies only between {shares.min():.2f} and "
+                f"{shares.max():.2f}, and it must vary for the rate to be known."
+            )
+        if rates.shape[0] > 1:
+            r_hat = float(split_gelman_rubin(torch.from_numpy(rates), chain_dim=0, sample_dim=1).max())
+            if r_hat > DISAGREEMENT:
+                found.append(
+                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}): the posterior has several "
+                    "modes, as where groups can be swapped. A prior that is more truthful tells them apart."
+                )
+    return found

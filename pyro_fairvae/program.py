@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.errors import choose, require
@@ -17,10 +17,11 @@ from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, NumberPieces, mlp_trunk, piece_edges
 from pyro_fairvae.objective import Schedule, Weights
 from pyro_fairvae.options import nested, option
-from pyro_fairvae.priors import PRIORS, channel
+from pyro_fairvae.priors import PRESETS, channel, parse
 from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.seeds import derive_seed
 
+INTERVALS = ("calibrated", "given_h")
 EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
 
 
@@ -31,8 +32,16 @@ class Settings:
     fairness: RiskSettings = nested(RiskSettings)
     weights: Weights = nested(Weights)
     schedule: Schedule = nested(Schedule)
-    prior_a: str = option("truthful", "prior on P(ã|a): truthful (nobody misstates), flat or paper")
-    prior_y: str = option("truthful", "prior on P(ỹ|y): truthful, flat or paper")
+    prior_a: str = option(
+        "truthful",
+        f"prior on P(ã|a): {', '.join(PRESETS)}, or a mapping, as fairvae priors show --help explains",
+    )
+    prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
+    intervals: str | None = option(
+        None,
+        "who withholds, in posterior.json: calibrated (cross-fitted) or given_h (the guide's, pooled over members) "
+        "(default: calibrated, or given_h for the objective 'paper')",
+    )
     prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
     likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
     sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
@@ -50,21 +59,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         for what, given, table in (
-            ("prior", self.prior_a, PRIORS),
-            ("prior", self.prior_y, PRIORS),
             ("prevalence", self.prevalence, PREVALENCES),
             ("likelihood", self.likelihood, LIKELIHOODS),
             ("guide of shared sites", self.sites, GLOBAL_GUIDES),
         ):
             choose(what, given, table)
-        require(
-            self.fairness.imputer != "anchored" or self.prior_a == "truthful",
-            f"the imputer 'anchored' needs prior_a truthful (nobody misstates), got {self.prior_a}.",
-        )
-        require(
-            self.fairness.labeller != "field" or self.prior_y == "truthful",
-            f"the labeller 'field' takes stated labels as certain: prior_y truthful, not {self.prior_y}.",
-        )
+        choose("kind of intervals", self.kind_of_intervals, INTERVALS)
+        for prior in (self.prior_a, self.prior_y):
+            parse(prior)
         for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
@@ -76,26 +78,49 @@ class Settings:
             f"weight_decay must be finite and not negative, got {self.weight_decay}.",
         )
 
+    @property
+    def kind_of_intervals(self) -> str:
+        if self.intervals is None:
+            return "calibrated" if self.weights.objective == "consistent" else "given_h"
+        return self.intervals
+
+
+def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Sequential]:
+    """What builds the trunk of an encoder for member ``k``, by the columns of its rows."""
+    width, numbers = train.columns.width, train.columns.numbers
+    tables = train.x if train.members else train.x.unsqueeze(0)
+    edges = [piece_edges(table[:, :numbers], settings.pieces) for table in tables]
+
+    def build(k: int) -> nn.Sequential:
+        trunk = mlp_trunk(width + numbers * settings.pieces, settings.hidden, settings.layers)
+        return trunk.insert(0, NumberPieces(edges[k if train.members else 0]))
+
+    return build
+
 
 class Program:
     """A model and its guide for K members."""
 
     def __init__(self, train: Observed, settings: Settings, seeds: Sequence[int]) -> None:
-        channel_a = channel("a", train.groups, settings.prior_a)
-        channel_y = channel("y", train.classes, settings.prior_y)
-        width, numbers = train.columns.width, train.columns.numbers
+        channel_a = channel("a", train.group_attributes, settings.prior_a)
+        channel_y = channel("y", train.label_attributes, settings.prior_y)
+        channel_a.check(train.a_obs)
+        channel_y.check(train.y_obs)
+        require(
+            settings.fairness.imputer != "anchored" or channel_a.truthful,
+            "the imputer 'anchored' needs a prior_a under which nobody misstates, such as truthful, got "
+            f"{settings.prior_a}.",
+        )
+        require(
+            settings.fairness.labeller != "field" or channel_y.truthful,
+            "the labeller 'field' takes stated labels as certain: give a prior_y under which nobody "
+            f"misstates, such as truthful, got {settings.prior_y}.",
+        )
         sizes = (settings.latent, train.classes, train.groups)
-        tables = train.x if train.members else train.x.unsqueeze(0)
-        edges = [piece_edges(table[:, :numbers], settings.pieces) for table in tables]
-
-        def build_encoder(k: int) -> Encoder:
-            trunk = mlp_trunk(width + numbers * settings.pieces, settings.hidden, settings.layers)
-            pieces = NumberPieces(edges[k if train.members else 0])
-            return Encoder(trunk.insert(0, pieces), settings.hidden, *sizes)
-
-        encoder = Members(build_encoder, seeds)
+        trunk = trunks(train, settings)
+        encoder = Members(lambda k: Encoder(trunk(k), settings.hidden, *sizes), seeds)
         decoder = Members(
-            lambda _: ColumnDecoder(*sizes, settings.decoder_hidden, width),
+            lambda _: ColumnDecoder(*sizes, settings.decoder_hidden, train.columns.width),
             [derive_seed(seed, 1) for seed in seeds],
         )
         self.model = FairSSVAE(
@@ -111,7 +136,7 @@ class Program:
             site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
         }
         for each, observed in ((channel_a, train.a_obs), (channel_y, train.y_obs)):
-            start |= {each.site(v): each.initial_concentration(v, observed) for v in range(each.values)}
+            start |= {site: each.initial_concentration(r, observed) for r, site in enumerate(each.sites)}
         sites = GLOBAL_GUIDES[settings.sites](
             {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}
         )

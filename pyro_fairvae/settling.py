@@ -36,8 +36,8 @@ def settle_channels(program: Program, table: Observed, steps: int = 200, lr: flo
         (guide.channel_y, table.y_obs, [heads.class_logits for heads in encodings]),
     ):
         log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
-        sites = [channel.site(value) for value in range(channel.values)]
-        priors = [dist.Dirichlet(channel.concentration(value, log_latent)) for value in range(channel.values)]
+        sites = channel.sites
+        priors = [dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))]
         optimizer = torch.optim.Adam([getattr(guide.sites, site) for site in sites], foreach=True)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)

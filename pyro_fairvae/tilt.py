@@ -77,7 +77,7 @@ def settle_decisions(
     every = math.ceil(table.rows / ROWS)
     pieces: list[tuple[Tensor, ...]] = []
     for batch, encoding in program.encode(table):
-        held = beliefs(encoding, batch.a_obs != table.groups)
+        held = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
         found = (
             decision_scores(encoding.heads, settings),
             believed_cells(encoding.heads, settings.imputer),

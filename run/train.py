@@ -24,7 +24,6 @@ from tqdm import tqdm
 
 from pyro_fairvae.errors import require
 from pyro_fairvae.options import build, nested, option
-from pyro_fairvae.posterior import channel_draws
 from pyro_fairvae.report import (
     draw_frontier,
     draw_posterior,
@@ -39,6 +38,8 @@ from pyro_fairvae.studies.single_run import (
     POSTERIOR_FIGURE,
     TRAINING_FIGURE,
     RunResult,
+    kept_draws,
+    source_of,
     train_run,
 )
 from pyro_fairvae.training import Progress, resolve_device
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
         bar.close()
     write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
-    print(withholding_table(result.posterior, result.group_names, config.data.missingness().unavailable))
+    print(withholding_table(result.posterior))
     if result.results["imputation"]:
         print(f"\n{imputation_table(result.results['imputation'])}")
     print(f"\nEverything is in {out}")
@@ -123,6 +124,8 @@ class ProgressBar:
 
     def show(self, done: Progress) -> None:
         if self.bar is not None:
+            if done.epoch == done.epochs:
+                self.bar.set_description("settling, calibrating and evaluating", refresh=False)
             self.bar.set_postfix_str(_parts(done), refresh=False)
             self.bar.update()
 
@@ -141,11 +144,8 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
         result.class_names,
         result.group_names,
     )
-    channel = result.fit.program.guide.channel_a
-    drawn = channel_draws(result.fit, channel)[..., channel.unavailable].flatten(0, 1).numpy()
-    truth = config.data.missingness().unavailable
-    draws = {f"P(∅ | {name})": drawn[:, g] for g, name in enumerate(result.group_names)}
-    draw_posterior(out / POSTERIOR_FIGURE, draws, dict(zip(draws, truth, strict=True)))
+    draws = kept_draws(result.draws, source_of(result.draws), result.fit.program.guide.channel_a)
+    draw_posterior(out / POSTERIOR_FIGURE, draws, config.data.truth_by_channel()["a"])
 
 
 def _parts(done: Progress) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.data.fetch import Source
 from pyro_fairvae.data.tables import Table
 
@@ -27,14 +28,21 @@ COLUMNS = [
     *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
     *("native-country", "income"),
 ]
-GROUPS = {"gender": ("Female", "Male"), "race": ("Other", "White")}
+# Each attribute and its values; "race5" is race as the census asked it.
+ATTRIBUTES = {
+    "gender": ("Female", "Male"),
+    "race": ("Other", "White"),
+    "race5": ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White"),
+}
+GROUPS = ("gender", "race", "race5", "gender+race")
 
 
 def read_adult(group: str, folder: str | Path | None = None) -> Table:
     """Adult as AIF360 prepares it: both files together, rows with ``?`` and ``fnlwgt`` dropped.
 
-    ``group`` is ``"gender"`` (1 = Male) or ``"race"`` (1 = White); its column is not among the
-    features, the other one is, as a category of two values. Class 1 is an income above 50K.
+    ``group`` is one of GROUPS: ``gender`` (1 = Male), ``race`` (1 = White), ``race5``, or two attributes
+    at once. Their columns are not among the features; of gender and race the one that is not asked for is, as
+    a category of two values. Class 1 is an income above 50K.
     """
     where = SOURCE.locate(folder)
     files = [
@@ -42,16 +50,29 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
         for name, skip in (("adult.data", 0), ("adult.test", 1))
     ]
     raw = pd.concat(files, ignore_index=True)
-    binary = {
-        "gender": np.where(raw["sex"] == "Male", "Male", "Female"),
-        "race": np.where(raw["race"] == "White", "White", "Other"),
+    codes = {
+        "gender": raw["sex"].eq("Male"),
+        "race": raw["race"].eq("White"),
+        "race5": pd.Categorical(raw["race"], categories=ATTRIBUTES["race5"]).codes,
     }
-    other = next(name for name in GROUPS if name != group)
+    attributes = attributes_of(group)
+    beside = {
+        name: np.array(ATTRIBUTES[name])[np.asarray(codes[name], dtype=np.int64)]
+        for name in ("gender", "race")
+        if not any(asked.startswith(name) for asked in attributes.names)
+    }
+    sizes = [len(values) for values in attributes.values]
+    asked = [np.asarray(codes[name], dtype=np.int64) for name in attributes.names]
     return Table(
         raw[NUMBERS].astype(float),
-        raw[CATEGORIES].assign(**{other: binary[other]}),
+        raw[CATEGORIES].assign(**beside),
         raw["income"].str.startswith(">50K").to_numpy().astype(np.int64),
-        (binary[group] == GROUPS[group][1]).astype(np.int64),
+        np.ravel_multi_index(asked, sizes),
         ("<=50K", ">50K"),
-        GROUPS[group],
+        attributes,
     )
+
+
+def attributes_of(group: str) -> Attributes:
+    names = tuple(group.split("+"))
+    return Attributes(names, tuple(ATTRIBUTES[name] for name in names))

@@ -21,11 +21,13 @@ class Missingness:
 
     ``unavailable[g]`` is P(ã = ∅ | a = g), ``misstated[g]`` the rate of naming another group (spread
     evenly over the others); ``label_unavailable`` is P(ỹ = ∅), the same for each class or one each.
+    ``channel`` is P(ã | a) as a whole, (groups, outcomes), in place of the first two.
     """
 
     unavailable: tuple[float, ...] = LEVELS["sparse"]
     misstated: tuple[float, ...] = (0.0, 0.0)
     label_unavailable: tuple[float, ...] = (0.25, 0.25)
+    channel: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("unavailable", "misstated", "label_unavailable"):
@@ -42,7 +44,9 @@ class Missingness:
             )
 
     def group_channel(self) -> np.ndarray:
-        """The true P(ã | a), (groups, groups + 1)."""
+        """The true P(ã | a), (groups, outcomes)."""
+        if self.channel is not None:
+            return np.array(self.channel)
         groups = len(self.unavailable)
         channel = np.zeros((groups, groups + 1))
         for group, (hidden, wrong) in enumerate(zip(self.unavailable, self.misstated, strict=True)):
@@ -59,15 +63,19 @@ class Missingness:
 
 def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
     """What is written down of ``table``; the truth does not come along."""
-    for what, names, rates in (
-        ("groups", table.groups, missingness.unavailable),
-        ("classes", table.classes, missingness.label_unavailable),
+    group_channel, label_channel = missingness.group_channel(), missingness.label_channel()
+    for what, names, outcomes, rates in (
+        ("groups", table.groups, table.attributes.outcomes, group_channel),
+        ("classes", table.classes, len(table.classes) + 1, label_channel),
     ):
-        if len(names) != len(rates):
-            raise InputError(f"the table has {len(names)} {what}, but {len(rates)} rates were given.")
+        if rates.shape != (len(names), outcomes):
+            raise InputError(
+                f"the table has {len(names)} {what} and {outcomes} outcomes, but rates for {rates.shape[0]} and "
+                f"{rates.shape[1]} were given."
+            )
     generator = np.random.default_rng(seed)
-    a_obs = _transmit(table.a, missingness.group_channel(), generator)
-    y_obs = _transmit(table.y, missingness.label_channel(), generator)
+    a_obs = _transmit(table.a, group_channel, generator)
+    y_obs = _transmit(table.y, label_channel, generator)
     return Observed(
         torch.from_numpy(table.x),
         torch.from_numpy(y_obs),
@@ -75,6 +83,8 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
         table.columns,
         len(table.classes),
         len(table.groups),
+        table.attributes,
+        table.classes,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.batch import Observed
-from pyro_fairvae.data.adult import GROUPS, read_adult
+from pyro_fairvae.data.adult import GROUPS, attributes_of, read_adult
 from pyro_fairvae.data.missingness import Missingness, hide
 from pyro_fairvae.data.synthetic import synthetic
 from pyro_fairvae.data.tables import Complete, Table
@@ -22,11 +23,24 @@ class Dataset:
 
     groups: tuple[str, ...]
     read: Callable[[str, str | Path | None], Table]
+    attributes: Callable[[str], Attributes]
+
+    def group(self, group: str | None) -> str:
+        """The group by name, the first unless given."""
+        return self.groups[0] if group is None else group
 
 
+SYNTHETIC = {
+    "group": Attributes.single(("0", "1")),
+    "first+second": Attributes(("first", "second"), (("0", "1"), ("0", "1"))),
+}
 DATASETS = {
-    "adult": Dataset(tuple(GROUPS), read_adult),
-    "synthetic": Dataset(("group",), lambda group, folder: synthetic()),
+    "adult": Dataset(GROUPS, read_adult, attributes_of),
+    "synthetic": Dataset(
+        tuple(SYNTHETIC),
+        lambda group, folder: replace(synthetic(groups=SYNTHETIC[group].groups), attributes=SYNTHETIC[group]),
+        lambda group: SYNTHETIC[group],
+    ),
 }
 
 
@@ -42,8 +56,7 @@ class Splits:
 def load(dataset: str, group: str | None = None, folder: str | Path | None = None) -> Table:
     """The whole table of a data set, with the first of its groups unless ``group`` names another."""
     entry = DATASETS[choose("data set", dataset, DATASETS)]
-    group = entry.groups[0] if group is None else choose(f"group of {dataset}", group, entry.groups)
-    return entry.read(group, folder)
+    return entry.read(choose(f"group of {dataset}", entry.group(group), entry.groups), folder)
 
 
 def split_complete(table: Table, seed: int) -> dict[str, Complete]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.data.tables import Table
 from pyro_fairvae.errors import require
 
@@ -59,7 +60,7 @@ def synthetic(
         y.astype(np.int64),
         a.astype(np.int64),
         tuple(str(c) for c in range(classes)),
-        tuple(str(g) for g in range(groups)),
+        Attributes.single(tuple(str(g) for g in range(groups))),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.batch import Columns
 from pyro_fairvae.errors import require
 
@@ -27,7 +28,11 @@ class Complete:
     a: Integers
     columns: Columns
     classes: tuple[str, ...]
-    groups: tuple[str, ...]
+    attributes: Attributes
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.attributes.group_names
 
     @property
     def rows(self) -> int:
@@ -43,7 +48,11 @@ class Table:
     y: Integers
     a: Integers
     classes: tuple[str, ...]
-    groups: tuple[str, ...]
+    attributes: Attributes
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.attributes.group_names
 
     @property
     def rows(self) -> int:
@@ -75,6 +84,6 @@ class Table:
         x = np.concatenate([numbers, *blocks], axis=1).astype(np.float32)
         columns = Columns(numbers.shape[1], tuple(block.shape[1] for block in blocks))
         return {
-            name: Complete(x[rows], self.y[rows], self.a[rows], columns, self.classes, self.groups)
+            name: Complete(x[rows], self.y[rows], self.a[rows], columns, self.classes, self.attributes)
             for name, rows in parts.items()
         }

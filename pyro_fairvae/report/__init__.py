@@ -1,14 +1,23 @@
 """Figures and tables for people; the only place that imports matplotlib."""
 
 from pyro_fairvae.report.figures import draw_frontier, draw_posterior, draw_training
-from pyro_fairvae.report.text import decision_table, imputation_table, results_table, withholding_table
+from pyro_fairvae.report.text import (
+    align,
+    decision_table,
+    imputation_table,
+    posterior_table,
+    results_table,
+    withholding_table,
+)
 
 __all__ = [
+    "align",
     "decision_table",
     "draw_frontier",
     "draw_posterior",
     "draw_training",
     "imputation_table",
+    "posterior_table",
     "results_table",
     "withholding_table",
 ]

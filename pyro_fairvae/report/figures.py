@@ -12,8 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy import stats
 
+from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.checkpoint import write_whole
+from pyro_fairvae.posterior import ChannelDraws
+from pyro_fairvae.priors import OWN
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -98,27 +102,58 @@ def draw_training(
     _write(figure, path)
 
 
-def draw_posterior(path: Path, draws: dict[str, np.ndarray], truth: dict[str, float] | None = None) -> None:
-    """Densities of rates, a panel for each label, with the truth as a dashed line where it is known."""
-    figure = _figure(3.0 * len(draws), 3.0)
-    panels = figure.subplots(1, len(draws), squeeze=False)[0]
-    for panel, (label, values), colour in zip(panels, draws.items(), cycle(COLOURS), strict=False):
-        mean, (low, high) = values.mean(), np.quantile(values, [0.05, 0.95])
-        shown = [low, high, *([truth[label]] if truth else [])]
-        margin = max(max(shown) - min(shown), 0.01)
-        panel.set_xlim(max(0.0, min(shown) - margin), min(1.0, max(shown) + margin))
-        if high - low < 1e-9:  # a point estimate has no density
-            panel.axvline(float(mean), color=colour)
-        else:
-            panel.hist(values, bins=80, density=True, color=colour, alpha=0.6)
-        if truth:
-            panel.axvline(truth[label], color="black", linestyle="--", linewidth=1.2)
-        panel.set_title(f"{label}\n{mean:.3f} [{low:.3f}, {high:.3f}]", fontsize=9)
-        panel.set_yticks([])
-        _bare(panel)
-    panels[0].set_ylabel("posterior density, given h")
-    figure.supxlabel("rate" + (" (dashed: truth)" if truth else ""), fontsize=9)
+def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = None) -> None:
+    """Densities of what a channel's rows say beside the own value: posterior, prior, and the truth if known."""
+    channel = draws.channel
+    known = None if truth is None else channel.row_probabilities(truth)
+    shown = [
+        (r, e)
+        for r, row in enumerate(channel.rows)
+        for e, outcome in enumerate(row.outcomes)
+        if outcome not in (OWN, *row.label.split(": ")[-1].split(", ")[:1])
+    ]
+    columns = min(4, len(shown))
+    lines = -(-len(shown) // columns)
+    figure = _figure(3.0 * columns, 0.4 + 2.6 * lines)
+    panels = figure.subplots(lines, columns, squeeze=False).flatten()
+    for panel in panels[len(shown) :]:
+        panel.set_visible(False)
+    for panel, (r, e) in zip(panels, shown, strict=False):
+        row = channel.rows[r]
+        outcome = row.outcomes[e]
+        point = None if known is None else float(known[r][e])
+        name = "∅" if outcome == UNAVAILABLE else outcome
+        _density(panel, draws.of(r, outcome).flatten(), row.prior[e], sum(row.prior) - row.prior[e], point,
+                 COLOURS[r % len(COLOURS)])  # fmt: skip
+        title = panel.get_title()
+        panel.set_title(f"P({name} | {row.label})\n{title}", fontsize=9)
+    figure.supxlabel(
+        "rate (filled: posterior, line: prior" + (", dashed: truth)" if known else ")"), fontsize=9
+    )
     _write(figure, path)
+
+
+def _density(
+    panel: Axes, values: np.ndarray, mass: float, rest: float, truth: float | None, colour: str
+) -> None:
+    """One rate: its posterior filled, its prior, a Beta, as a line, the truth dashed."""
+    mean, (low, high) = values.mean(), np.quantile(values, [0.05, 0.95])
+    around = [low, high, *([] if truth is None else [truth])]
+    margin = max(max(around) - min(around), 0.01)
+    left, right = max(0.0, min(around) - margin), min(1.0, max(around) + margin)
+    panel.set_xlim(left, right)
+    if high - low < 1e-9:  # a point estimate has no density
+        panel.axvline(float(mean), color=colour)
+    else:
+        panel.hist(values, bins=np.linspace(left, right, 60).tolist(), density=True, color=colour, alpha=0.6)
+    grid = np.linspace(left, right, 200)[1:-1]
+    panel.plot(grid, stats.beta.pdf(grid, mass, rest), color="grey", linewidth=1.2)
+    if truth is not None:
+        panel.axvline(truth, color="black", linestyle="--", linewidth=1.2)
+    panel.set_title(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
+    panel.set_ylim(bottom=0)
+    panel.set_yticks([])
+    _bare(panel)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
+
+from pyro_fairvae.attributes import UNAVAILABLE
 
 
 def results_table(results: dict[str, Any]) -> str:
@@ -30,18 +31,38 @@ def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}"
 
 
-def withholding_table(
-    posterior: dict[str, Any], names: Sequence[str], truth: Sequence[float] | None = None
-) -> str:
+def withholding_table(posterior: dict[str, Any]) -> str:
     """How often each group withholds: posterior mean, 90 % interval, and the truth where known."""
-    greek = {0: "β", 1: "α"} if len(names) == 2 else {}
+    rows = {label: row[UNAVAILABLE] for label, row in posterior["a"].items() if UNAVAILABLE in row}
+    greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 else {}
+    truth = any("truth" in row for row in rows.values())
     lines = [["P(∅ | group)", "", "mean", "5 %", "95 %", *(["truth"] if truth else [])]]
-    for value in reversed(range(len(names))):
-        found = posterior["a"][str(value)]["unavailable"]
-        numbers = [f"{found[key]:.3f}" for key in ("mean", "q05", "q95")]
-        known = [f"{truth[value]:.3f}"] if truth else []
-        lines.append([names[value], greek.get(value, ""), *numbers, *known])
-    return align(lines) + f"\n({posterior['describes']})"
+    for label, found in reversed(rows.items()):
+        numbers = [f"{found[key]:.3f}" for key in ("mean", "q05", "q95", *(["truth"] if truth else []))]
+        lines.append([label, greek.get(label, ""), *numbers])
+    warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
+    return align(lines) + f"\n({posterior['describes']})" + warnings
+
+
+def posterior_table(rows: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Every outcome of every row: prior and posterior, how much the data said, the chains, the truth."""
+    outcomes = [found for row in rows.values() for found in row.values()]
+    optional = [key for key in ("ess", "r_hat", "truth") if any(key in found for found in outcomes)]
+    titles = {"ess": "ESS", "r_hat": "R̂", "truth": "truth"}
+    lines = [["given", "says", "prior", "90 %", "posterior", "90 %", "contraction"]]
+    lines[0] += [titles[key] for key in optional]
+    for label, row in rows.items():
+        for outcome, found in row.items():
+            before = found["prior"]
+            numbers = [f"{before['mean']:.3f}", _interval(before), f"{found['mean']:.3f}", _interval(found)]
+            digits = {"ess": ".0f", "r_hat": ".3f", "truth": ".3f"}
+            extra = [format(found[key], digits[key]) if key in found else "" for key in optional]
+            lines.append([label, outcome, *numbers, f"{found['contraction']:.3f}", *extra])
+    return align(lines)
+
+
+def _interval(found: dict[str, Any]) -> str:
+    return f"[{found['q05']:.3f}, {found['q95']:.3f}]"
 
 
 def imputation_table(imputation: dict[str, Any]) -> str:

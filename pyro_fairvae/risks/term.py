@@ -35,8 +35,8 @@ class RiskSettings:
     stiffness: float = option(20.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
     settle: float | None = option(
         None,
-        "ρ at which decisions are settled on all rows after training; 0: they stay as trained (default: 50 for "
-        "envelope, else 0)",
+        "ρ at which decisions are settled on all rows after training; 0: they stay as trained (default: 50 "
+        "for envelope, else 0)",
     )
     relaxation: str = option(
         "step",

@@ -6,17 +6,21 @@ import dataclasses
 import json
 import platform
 from dataclasses import dataclass
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
 from pyro_fairvae import __version__
+from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.data import DATASETS, LEVELS, Missingness
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.options import nested, option
+from pyro_fairvae.priors import channel
 from pyro_fairvae.program import Settings
 from pyro_fairvae.training import check_weights
 
@@ -29,11 +33,18 @@ class DataConfig:
     """Which rows, which group, and what is hidden of them."""
 
     dataset: str = option("adult", "data set: adult or synthetic")
-    group: str | None = option(None, "group to be fair to: gender or race for adult")
+    group: str | None = option(
+        None, f"group to be fair to: {', '.join(DATASETS['adult'].groups)} for adult; + joins two attributes"
+    )
     rows: int | None = option(None, "use only this many rows, drawn at random")
     level: str = option("sparse", "how much is withheld: sparse, medium or dense, as in the paper")
-    alpha: float | None = option(None, "P(∅|a=1), instead of the level's")
-    beta: float | None = option(None, "P(∅|a=0), instead of the level's")
+    alpha: float | None = option(None, "P(∅|a=1), instead of the level's; of many groups, the last's")
+    beta: float | None = option(None, "P(∅|a=0), instead of the level's; groups between lie between")
+    truth: str | None = option(
+        None,
+        "the whole P(ã|a) by which groups are hidden, instead of level, alpha, beta and misstated: the means of "
+        "a prior as prior_a takes it",
+    )
     misstated: float = option(0.0, "rate at which people name another group than theirs")
     label_missing: float = option(0.25, "share of labels that are hidden")
 
@@ -48,13 +59,42 @@ class DataConfig:
             require(rate is None or 0 <= rate <= 1, f"{name} must be within [0, 1], got {rate}.")
         self.missingness()
 
+    @property
+    def attributes(self) -> Attributes:
+        dataset = DATASETS[self.dataset]
+        return dataset.attributes(dataset.group(self.group))
+
+    def truth_by_channel(self) -> dict[str, np.ndarray]:
+        """The P(ã|a) and P(ỹ|y) by which values are hidden."""
+        missing = self.missingness()
+        return {"a": missing.group_channel(), "y": missing.label_channel()}
+
     def missingness(self) -> Missingness:
+        """How groups and labels are hidden; with several attributes, each on its own at the level's rates."""
         beta, alpha = LEVELS[self.level]
+        beta = beta if self.beta is None else self.beta
+        alpha = alpha if self.alpha is None else self.alpha
+        labels = (self.label_missing, self.label_missing)
+        attributes = self.attributes
+        if self.truth is not None:
+            given = channel("a", attributes, self.truth)
+            return Missingness(label_unavailable=labels, channel=_nested(given.mean_matrix()))
+        each = [
+            Missingness(
+                tuple(np.linspace(beta, alpha, len(values)).tolist()), (self.misstated,) * len(values), labels
+            )
+            for values in attributes.values
+        ]
+        if len(each) == 1:
+            return each[0]
         return Missingness(
-            (beta if self.beta is None else self.beta, alpha if self.alpha is None else self.alpha),
-            (self.misstated, self.misstated),
-            (self.label_missing, self.label_missing),
+            label_unavailable=labels,
+            channel=_nested(reduce(np.kron, [missing.group_channel() for missing in each])),
         )
+
+
+def _nested(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 @dataclass(frozen=True)

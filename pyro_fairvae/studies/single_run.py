@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from torch import Tensor
 
 from pyro_fairvae import checkpoint
 from pyro_fairvae.batch import Observed
+from pyro_fairvae.channels import Channel
 from pyro_fairvae.data import Complete, Splits, hide, load, split
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor, imputation_scores
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
-from pyro_fairvae.posterior import summarise
+from pyro_fairvae.posterior import Calibrated, ChannelDraws, calibrate_fit, guide_draws, summarise
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, impute
 from pyro_fairvae.risks.imputers import PROBABILITIES, STANDS_IN
 from pyro_fairvae.seeds import derive_seed
@@ -28,10 +29,10 @@ from pyro_fairvae.training import Fit, Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers
-RESULTS, POSTERIOR = "results.json", "posterior.json"
+RESULTS, POSTERIOR, DRAWS = "results.json", "posterior.json", "draws.npz"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
 FILES = (
-    CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE
+    CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, DRAWS, FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ class RunResult:
     fit: Fit
     results: dict[str, Any]
     posterior: dict[str, Any]
+    draws: dict[str, np.ndarray]  # as in :func:`keep_draws`
     class_names: tuple[str, ...]
     group_names: tuple[str, ...]
 
@@ -56,7 +58,8 @@ def train_run(
     at_start: Callable[[int], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
-    """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json``.
+    """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json``,
+    ``draws.npz``.
 
     A checkpoint is written after each epoch; with ``resume`` a killed run goes on from it to the same
     numbers, and a finished one is evaluated again. ``at_start`` is told how many epochs were done before,
@@ -90,13 +93,47 @@ def train_run(
         after_epoch=after_epoch,
         state=state,
     )
-    results, posterior = evaluate_members(fitted, parts), summarise(fitted)
+    results = evaluate_members(fitted, parts)
+    calibrated = None
+    if config.settings.kind_of_intervals == "calibrated":
+        calibrated = calibrate_fit(fitted, parts.train, [config.seed])
+    posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
+    draws = keep_draws(fitted, calibrated)
     hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
     results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
     checkpoint.write_csv(out / HISTORY, fitted.history)
     checkpoint.write_json(out / RESULTS, results)
+    checkpoint.write_arrays(out / DRAWS, draws)
     checkpoint.write_json(out / POSTERIOR, posterior)
-    return RunResult(fitted, results, posterior, parts.test.classes, parts.test.groups)
+    return RunResult(fitted, results, posterior, draws, parts.test.classes, parts.test.groups)
+
+
+def keep_draws(fitted: Fit, calibrated: dict[str, Calibrated] | None) -> dict[str, np.ndarray]:
+    """Draws as ``draws.npz`` holds them, by source (calibrated or guide), channel and number of row.
+
+    Each is (chains, draws, tables, support); the guide's tables are the members.
+    """
+    guide = fitted.program.guide
+    sources = {"guide": {c.name: guide_draws(fitted, c, 1000) for c in (guide.channel_a, guide.channel_y)}}
+    if calibrated is not None:
+        sources["calibrated"] = {name: each.draws for name, each in calibrated.items()}
+    return {
+        f"{source}/{name}/{r}": row.astype(np.float32)
+        for source, channels in sources.items()
+        for name, draws in channels.items()
+        for r, row in enumerate(draws.rows)
+    }
+
+
+def source_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """The better source among draws: the calibrated one, unless the run has none."""
+    return "calibrated" if any(key.startswith("calibrated/") for key in arrays) else "guide"
+
+
+def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) -> ChannelDraws:
+    """The draws of a channel among those of :func:`keep_draws`."""
+    rows = [arrays[f"{source}/{channel.name}/{r}"].astype(np.float64) for r in range(len(channel.rows))]
+    return ChannelDraws(channel, rows)
 
 
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
@@ -162,11 +199,11 @@ def score_imputers(fitted: Fit, truth: Complete, table: Observed, member: int) -
     found: dict[str, Any] = {}
     for imputer in PROBABILITIES:
         cells = imputed_cells(fitted, table, imputer)[member].double().numpy()
-        for what, of_value, known, observed, missing in (
-            ("group", cells.sum(1), truth.a, table.a_obs, table.groups),
-            ("label", cells.sum(2), truth.y, table.y_obs, table.classes),
+        for what, of_value, known, observed, attributes in (
+            ("group", cells.sum(1), truth.a, table.a_obs, table.group_attributes),
+            ("label", cells.sum(2), truth.y, table.y_obs, table.label_attributes),
         ):
-            hidden = observed.numpy() == missing
+            hidden = ~attributes.stated[observed.numpy()]
             if hidden.any() and (what, imputer) != ("label", "rounded"):  # which rounds groups alone
                 found.setdefault(what, {})[imputer] = imputation_scores(of_value[hidden], known[hidden])
     return found
@@ -180,8 +217,9 @@ def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None)
     a Gaussian field, which is one of training rows.
     """
     imputer = imputer_name or fitted.settings.fairness.imputer
+    stated = fitted.program.guide.channel_a.stated
     pieces = [
-        impute(beliefs(encoding, batch.a_obs != table.groups), imputer).cpu()
+        impute(beliefs(encoding, stated(batch.a_obs)), imputer).cpu()
         for batch, encoding in fitted.program.encode(table.to(fitted.device, fitted.dtype))
     ]
     return torch.cat(pieces, dim=1)

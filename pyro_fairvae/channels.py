@@ -75,7 +75,7 @@ class Channel:
 
     @cached_property
     def possible(self) -> np.ndarray:
-        """Whether a latent value can produce an outcome, with a factor of each attribute: (values, outcomes)."""
+        """Whether a latent value can produce an outcome, (values, outcomes): every attribute has a factor."""
         factors = sum((row.entry >= 0).astype(int) for row in self.rows)
         return np.asarray(factors == len(self.attributes.names))
 
@@ -166,6 +166,6 @@ class Channel:
             said = self.attributes.outcome_names[int(observed[where])]
             require(
                 False,
-                f"row {where[-1]} of the data says {said!r}, to which the prior of channel {self.name!r} gives "
-                "no mass in any group; give it some, or drop the row.",
+                f"row {where[-1]} of the data says {said!r}, to which the prior of channel {self.name!r} "
+                "gives no mass in any group; give it some, or drop the row.",
             )

@@ -49,9 +49,9 @@ def cross_fit(
 ) -> CrossFitted:
     r"""Train a network for each fold, on the rows outside it, and score those inside.
 
-    Each maximises the mean of :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with
-    channels of its own that are thrown away afterwards. All networks, of all folds and of all tables where members
-    have rows of their own, are trained at once. ``seeds`` has one for each table.
+    Each maximises the mean of :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`,
+    with channels of its own that are thrown away afterwards. All networks, of all folds and of all tables
+    where members have rows of their own, are trained at once. ``seeds`` has one for each table.
     """
     device, tables, rows = train.x.device, len(seeds), train.rows
     fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)

@@ -74,7 +74,7 @@ def calibrate(
     seeds: Sequence[int],
     draws: int = 1000,
 ) -> dict[str, Calibrated]:
-    """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.binned`; ``seeds`` has one for each table."""
+    """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.binned`; a seed for each table."""
     fitted = cross_fit(train, channels, settings, seeds)
     found = {}
     for channel, scores, observed in zip(
@@ -116,9 +116,9 @@ def summarise(
     """Mean and 90 % interval of every outcome of every row, as ``posterior.json`` holds it.
 
     At the top, ``a`` and ``y`` are the calibrated posteriors where they are given, and else pool the members'
-    with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and g(y|x) are taken as
-    certain. Rows are keyed by group, outcomes by value or ``unavailable``. ``truth`` is P(ã|a) and P(ỹ|y) where
-    they are known.
+    with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and g(y|x) are taken
+    as certain. Rows are keyed by group, outcomes by value or ``unavailable``. ``truth`` is P(ã|a) and P(ỹ|y)
+    where they are known.
     """
     guide = fit.program.guide
     channels = {channel.name: channel for channel in (guide.channel_a, guide.channel_y)}
@@ -221,8 +221,8 @@ def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
             shares = bins.scores[..., row.groups].sum(-1)
             low, high = np.quantile(rates, INTERVAL)
             found.append(
-                f"the data say little about P(∅ | {row.label}), which lies within [{low:.2f}, {high:.2f}]: the "
-                f"share of {row.label} that x tells varies only between {shares.min():.2f} and "
+                f"the data say little about P(∅ | {row.label}), which lies within [{low:.2f}, {high:.2f}]: "
+                f"the share of {row.label} that x tells varies only between {shares.min():.2f} and "
                 f"{shares.max():.2f}, and it must vary for the rate to be known."
             )
         if rates.shape[0] > 1:

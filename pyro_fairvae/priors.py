@@ -8,12 +8,14 @@ A prior is a word, or a mapping in YAML, in a file or in braces on the command l
     {rows: {Female: {Female: 2, Male: 0.2, unavailable: 8}, Male: {own: 6, unavailable: 4}}}
     {gender: {preset: truthful, given: [race]}, race: mar}
 
-``preset`` is where every row starts: ``truthful`` unless given. ``rows`` replaces rows by group name, or all of
-them under ``every``: mass by outcome, that is a value, ``own``, ``other`` (each of the others) or
-``unavailable``; what is not named cannot happen. Masses are Dirichlet concentrations, that is, numbers of people
-already seen, unless ``strength`` scales each row to as many people. Of the preset ``informed`` they are
-probabilities: the mean of the row, with the own value taking what is left to 1, worth ``strength`` people.
-Several attributes have a prior each, by name; ``given`` makes the row of an attribute depend on others as well.
+``preset`` is where every row starts: ``truthful`` unless given. ``rows`` replaces rows by group name, or all
+of them under ``every``: mass by outcome, that is a value, ``own``, ``other`` (each of the others) or
+``unavailable``; what is not named cannot happen. Masses are Dirichlet concentrations, that is, numbers of
+people already seen, unless ``strength`` scales each row to as many people. Of the preset ``informed`` they
+are probabilities, the mean of the row, with the own value taking what is left to 1; it is worth ``strength``
+people.
+Several attributes have a prior each, by name; ``given`` makes the row of an attribute depend on others as
+well, whose values are then named inside the row: ``rows: {Female: {White: {unavailable: 3, own: 1}}}``.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
 def _entries(
     attributes: Attributes, condition: list[tuple[int, int]], j: int, places: dict[int, int]
 ) -> np.ndarray:
-    """Entry of P(o | a): ``places`` of what o says of attribute ``j``, where a meets the condition; else −1."""
+    """Entry of P(o | a): that of what o says of attribute ``j``, where a meets the condition; else −1."""
     meets = np.all([attributes.group_parts[:, k] == value for k, value in condition], axis=0)
     said = attributes.outcome_parts[:, j]
     entry = np.array([places.get(int(each), -1) for each in said])

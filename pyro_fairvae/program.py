@@ -39,8 +39,8 @@ class Settings:
     prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
     intervals: str | None = option(
         None,
-        "who withholds, in posterior.json: calibrated (cross-fitted) or given_h (the guide's, pooled over members) "
-        "(default: calibrated, or given_h for the objective 'paper')",
+        "who withholds, in posterior.json: calibrated (cross-fitted) or given_h (the guide's, pooled over "
+        "members) (default: calibrated, or given_h for the objective 'paper')",
     )
     prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
     likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")

@@ -55,8 +55,8 @@ def test_the_demos_command_with_tiny_sizes(
             assert all(value is None or value >= 0 for value in member[part].values())
             assert all(member[part][name] <= 1 for name in ("error", "deo", "deopp", "ddp"))
     posterior = json.loads((out / "posterior.json").read_text())
-    for channel in ("a", "y"):
-        for value in ("0", "1"):
+    for channel, values in (("a", ("Female", "Male")), ("y", ("<=50K", ">50K"))):
+        for value in values:
             found = posterior[channel][value]["unavailable"]
             assert 0 < found["q05"] < found["mean"] < found["q95"] < 1
     config = json.loads((out / "config.json").read_text())
@@ -140,7 +140,7 @@ def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--dataset", "adlt"], "unknown data set 'adlt'.*Did you mean 'adult'"),
-        (["--dataset", "adult", "--group", "sex"], "unknown group of adult 'sex'.*gender, race"),
+        (["--dataset", "adult", "--group", "sex"], "unknown group of adult 'sex'.*gender, gender.race, race"),
         (["--risk", "deoo"], "unknown risk 'deoo'.*Did you mean"),
         (["--lambdas", "0,-1"], "finite and not negative, got -1"),
         (["--lambdas", "0,nan"], "finite and not negative, got nan"),

@@ -96,7 +96,7 @@ def test_bad_rates_are_refused(wrong: dict[str, tuple[float, ...]]) -> None:
 
 
 def test_rates_for_the_wrong_number_of_groups_are_refused() -> None:
-    with pytest.raises(InputError, match="3 groups, but 2 rates"):
+    with pytest.raises(InputError, match="3 groups and 4 outcomes, but rates for 2 and 3"):
         split(synthetic(rows=100, groups=3), Missingness(), 0)
 
 

@@ -61,7 +61,11 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
         return guide.sites.mean(name)[k, 0] if point else traced[name]["value"][k, 0].detach()
 
     def channel(ch: Channel, k: int) -> list[dict[int, Tensor]]:
-        return [{o: site(ch.site(v), k)[j] for j, o in enumerate(ch.support(v))} for v in range(ch.values)]
+        supports = [np.flatnonzero(possible).tolist() for possible in ch.possible]
+        return [
+            {o: site(name, k)[j] for j, o in enumerate(support)}
+            for name, support in zip(ch.sites, supports, strict=True)
+        ]
 
     def global_kl(name: str, k: int, prior: Tensor) -> Tensor:
         if point:
@@ -156,7 +160,7 @@ def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, wei
         for ch in (model.channel_a, model.channel_y):
             for v in range(ch.values):
                 prior = ch.concentration(v).double()
-                total = total + (weights.kappa + weights.s) / table.rows * global_kl(ch.site(v), k, prior)
+                total = total + (weights.kappa + weights.s) / table.rows * global_kl(ch.sites[v], k, prior)
         for name, size in model.prevalence_sites.items():
             prior = torch.ones(size, dtype=torch.float64)
             total = total + weights.kappa / table.rows * global_kl(name, k, prior)

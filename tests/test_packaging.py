@@ -14,13 +14,24 @@ FOLDERS = {"pyro_fairvae": "pyro_fairvae", "models": "pyro_fairvae.models", "gui
 
 # Each may import its own layer and those before it.
 LAYERS = [
-    {"errors", "options", "seeds", "batch", "channels", "networks", "metrics", "data"},
+    {
+        "errors",
+        "options",
+        "seeds",
+        "attributes",
+        "batch",
+        "channels",
+        "priors",
+        "networks",
+        "metrics",
+        "data",
+    },
     {"risks"},
     {"models"},
     {"guides"},
     {"objective"},
-    {"priors", "optimizer", "checkpoint", "program", "settling", "training"},
-    {"posterior", "decisions", "audit"},
+    {"optimizer", "checkpoint", "program", "settling", "tilt", "training"},
+    {"crossfit", "binned", "posterior", "decisions", "audit"},
     {"estimator", "baselines"},
     {"studies"},
     {"report"},

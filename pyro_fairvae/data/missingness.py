@@ -70,8 +70,8 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
     ):
         if rates.shape != (len(names), outcomes):
             raise InputError(
-                f"the table has {len(names)} {what} and {outcomes} outcomes, but rates for {rates.shape[0]} and "
-                f"{rates.shape[1]} were given."
+                f"the table has {len(names)} {what} and {outcomes} outcomes, but rates for {rates.shape[0]} "
+                f"and {rates.shape[1]} were given."
             )
     generator = np.random.default_rng(seed)
     a_obs = _transmit(table.a, group_channel, generator)

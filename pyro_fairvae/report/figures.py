@@ -103,7 +103,7 @@ def draw_training(
 
 
 def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = None) -> None:
-    """Densities of what a channel's rows say beside the own value: posterior, prior, and the truth if known."""
+    """What a channel's rows say beside the own value: densities of posterior and prior, truth if known."""
     channel = draws.channel
     known = None if truth is None else channel.row_probabilities(truth)
     shown = [

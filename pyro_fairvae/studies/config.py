@@ -42,8 +42,8 @@ class DataConfig:
     beta: float | None = option(None, "P(∅|a=0), instead of the level's; groups between lie between")
     truth: str | None = option(
         None,
-        "the whole P(ã|a) by which groups are hidden, instead of level, alpha, beta and misstated: the means of "
-        "a prior as prior_a takes it",
+        "the whole P(ã|a) by which groups are hidden, instead of level, alpha, beta and misstated: the means "
+        "of a prior as prior_a takes it",
     )
     misstated: float = option(0.0, "rate at which people name another group than theirs")
     label_missing: float = option(0.25, "share of labels that are hidden")

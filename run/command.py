@@ -50,5 +50,10 @@ def _metavar(option: Option) -> str:
 def _help(option: Option) -> str:
     if option.default is None:
         return option.help
-    default = ",".join(f"{each:g}" for each in option.default) if option.many else option.default
+    each = (
+        [value if isinstance(value, str) else f"{value:g}" for value in option.default or ()]
+        if option.many
+        else []
+    )
+    default = ",".join(each) if option.many else option.default
     return f"{option.help} (default: {default})".replace("%", "%%")

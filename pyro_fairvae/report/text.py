@@ -22,7 +22,8 @@ def results_table(results: dict[str, Any]) -> str:
     return (
         align(lines)
         + "\ndeo floor: the mean DEO that chance alone gives a perfectly fair classifier on this test part"
-        + "\n* least expected validation metric within one point of validation error of the smallest λ"
+        + "\n* the largest λ within one point of the smallest λ's validation error whose validation metric is"
+        + "\n  within one standard error of the least"
         + "\n  (validation: expected under the learned imputations, nothing hidden is read)"
     )
 

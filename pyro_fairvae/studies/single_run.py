@@ -139,16 +139,12 @@ def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) 
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
     """Metrics of every member on validation (expected, nothing hidden is read) and on test.
 
-    ``selected`` is the member with the least expected validation ``metric`` among those whose validation
-    error is within one point of that of the smallest λ. The metric is the twin of the risk that was trained,
-    ``risk`` where it was trained over classes of the user's choice, and DEO for a user's own risk.
+    ``selected`` is chosen by :func:`select`. The metric is the twin of the risk that was trained, ``risk``
+    where it was trained over classes of the user's choice, and DEO for a user's own risk.
     """
-    fairness = fitted.settings.fairness
-    expected = _validation_metrics(fitted, parts)
+    metric, judge = _metric_of(fitted)
+    expected = _validation_metrics(fitted, parts, judge)
     tested = metrics_on_test(fitted, parts.test)
-    metric = fairness.risk if fairness.risk in RISKS else "deo"
-    if fairness.risk_classes is not None:
-        metric = "risk"
     members = [
         {"weight": weight, "val": val, "test": test}
         for weight, val, test in zip(fitted.weights_of_risk, expected, tested, strict=True)
@@ -160,11 +156,41 @@ def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
 def select(
     weights: tuple[float, ...], validation: list[dict[str, float]], metric: str = "deo", within: float = 0.01
 ) -> int:
-    """Index of the fairest member that costs at most ``within`` of error, judged on validation."""
+    """Index of the member to use, of those that cost at most ``within`` of error, judged on validation.
+
+    It has the largest λ among those whose metric is within one standard error of the least: a validation part
+    has too few people in the rarest cells to tell the members' gaps apart, and λ was meant to close them.
+    """
     limit = validation[int(np.argmin(weights))]["error"] + within
     allowed = [k for k, metrics in enumerate(validation) if not metrics["error"] > limit]
     # A metric that could not be taken (NaN) is no reason to choose a member.
-    return min(allowed, key=lambda k: np.nan_to_num(validation[k][metric], nan=np.inf))
+    found = {k: float(np.nan_to_num(validation[k][metric], nan=np.inf)) for k in allowed}
+    fairest = min(found, key=lambda k: found[k])
+    bound = found[fairest] + np.nan_to_num(validation[fairest]["standard_error"])
+    return max((k for k in found if found[k] <= bound), key=lambda k: weights[k])
+
+
+def _metric_of(fitted: Fit) -> tuple[str, ComposedRisk]:
+    """The metric that members are chosen by: its name, and the risk that it is of decisions."""
+    fairness = fitted.settings.fairness
+    if fairness.risk not in RISKS:
+        return "deo", RISKS["deo"]
+    return "risk" if fairness.risk_classes is not None else fairness.risk, RISKS[fairness.risk].over(
+        fairness.risk_classes
+    )
+
+
+def _standard_error(
+    risk: ComposedRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200
+) -> float:
+    """Of a risk of decisions (rows,) under imputed cells (rows, y, a), by the bootstrap over rows."""
+    rows, classes, groups = cells.shape
+    drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
+    one_hot = np.eye(classes)[decided]
+    mass = (drawn @ cells.reshape(rows, -1)).reshape(resamples, classes, groups)
+    decisions = (cells[..., None] * one_hot[:, None, None]).reshape(rows, -1)
+    predicted = (drawn @ decisions).reshape(resamples, classes, groups, classes)
+    return float(risk(CellSums(torch.from_numpy(mass), torch.from_numpy(predicted))).value.std())
 
 
 def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
@@ -247,8 +273,8 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
     return split(table, config.data.missingness(), config.seed)
 
 
-def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
-    """Expected metrics of decisions under the imputations."""
+def _validation_metrics(fitted: Fit, parts: Splits, judge: ComposedRisk) -> list[dict[str, float]]:
+    """Expected metrics of decisions under the imputations, and the standard error of what ``judge`` finds."""
     table = parts.validation.to(fitted.device, fitted.dtype)
     imputer = fitted.settings.fairness.imputer
     # Rates need masses that are not negative.
@@ -257,7 +283,9 @@ def _validation_metrics(fitted: Fit, parts: Splits) -> list[dict[str, float]]:
     decided = fitted.decide(table.x).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
     return [
-        evaluate_expected(stated, labels, cells, table.classes) | _over_chosen_classes(fitted, labels, cells)
+        evaluate_expected(stated, labels, cells, table.classes)
+        | _over_chosen_classes(fitted, labels, cells)
+        | {"standard_error": _standard_error(judge, labels, cells)}
         for stated, labels, cells in zip(y_obs, decided, imputed, strict=True)
     ]
 

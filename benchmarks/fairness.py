@@ -3,8 +3,8 @@
     python benchmarks/fairness.py [--groups gender,race] [--seeds 5] [--methods default,plain,…] [--jobs 2]
 
 Every method trains on the same splits, at the sparse level. Prints, for each group, test error,
-DEO and positive rate by method and λ, and of the member chosen on validation under two budgets of validation
-error: means over seeds with 95 % intervals (Student's t). Runs are kept in --out, so a killed grid goes on
+DEO and positive rate by method and λ, and at the λ chosen on validation under two budgets of validation
+error, one for all seeds or one for each: means over seeds with 95 % intervals (Student's t). Runs are kept in --out, so a killed grid goes on
 where it stopped, and more methods or seeds can be added to it.
 """
 
@@ -17,15 +17,16 @@ import numpy as np
 from grid import mean_and_interval, parser_of, run_once
 from joblib import Parallel, delayed
 
-from pyro_fairvae.errors import choose
+from pyro_fairvae.errors import InputError, choose
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.single_run import select
 
 METHODS: dict[str, dict[str, Any]] = {
     # Cures of the collapse.
-    "default": {},  # the envelope, with the error of decisions
+    "default": {},  # the envelope, the error of decisions, and decisions settled on all rows
+    "unsettled": {"settle": 0.0},  # the same with decisions as trained
     "expected": {"estimator": "expected"},  # the same without the envelope
-    "envelope": {"decision_weight": 0.0},  # the same without the error of decisions
+    "envelope": {"settle": 0.0, "decision_weight": 0.0},  # without the error of decisions
     "remembered": {"estimator": "sampled", "memory": 0.2, "decision_weight": 0.0},
     # The paper's estimator, from the start.
     "plain": {"estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0},
@@ -47,7 +48,10 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
     parser.add_argument("--out", type=Path, default=Path("runs/fairness"), help="folder of the runs")
     arguments = parser.parse_args()
-    methods = [choose("method", name, METHODS) for name in arguments.methods.split(",")]
+    try:
+        methods = [choose("method", name, METHODS) for name in arguments.methods.split(",")]
+    except InputError as reason:
+        parser.error(str(reason))
     groups = arguments.groups.split(",")
     jobs = [
         (group, method, seed) for group in groups for method in methods for seed in range(arguments.seeds)
@@ -83,19 +87,27 @@ def by_weight(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
 
 
 def chosen(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """A line for each method and budget: the fairest member on validation that keeps within it."""
-    lines = [["method", "budget %", "error %", "DEO %", "floor %", "positive rate", "λ chosen"]]
+    """A line for each method and budget: one λ for all seeds, by mean validation, and a λ for each seed."""
+    lines = [["method", "budget %", "λ chosen", "error %", "DEO %", "floor %", "positive rate"]]
     for method, runs in results.items():
+        validation = [[member["val"] for member in run["members"]] for run in runs]
+        weights = tuple(member["weight"] for member in runs[0]["members"])
         for budget in BUDGETS:
-            picked = [_pick(run["members"], budget) for run in runs]
-            weights = " ".join(f"{member['weight']:g}" for member in picked)
-            lines.append([method, f"{100 * budget:g}", *describe([m["test"] for m in picked]), weights])
+            one = select(weights, pooled(validation), within=budget)
+            each = [select(weights, of_seed, within=budget) for of_seed in validation]
+            for picked, words in (([one] * len(runs), f"{weights[one]:g}"), (each, "by seed")):
+                tests = [run["members"][k]["test"] for run, k in zip(runs, picked, strict=True)]
+                lines.append([method, f"{100 * budget:g}", words, *describe(tests)])
     return lines
 
 
-def _pick(members: list[dict[str, Any]], budget: float) -> dict[str, Any]:
-    weights = tuple(member["weight"] for member in members)
-    return members[select(weights, [member["val"] for member in members], within=budget)]
+def pooled(validation: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Means over seeds of each member's validation metrics, with the standard error of such a mean."""
+    found = []
+    for members in zip(*validation, strict=True):
+        means = {name: float(np.mean([metrics[name] for metrics in members])) for name in members[0]}
+        found.append(means | {"standard_error": means["standard_error"] / len(members) ** 0.5})
+    return found
 
 
 def describe(tests: list[dict[str, float]]) -> list[str]:

@@ -11,9 +11,11 @@ from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import Option, options_of
 
 
-def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
+def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[str] = ()) -> None:
     """An argument for each option of ``cls``; those not given stay out of the namespace."""
     for option in options_of(cls).values():
+        if option.name in leave_out:
+            continue
         flag = f"--{option.name.replace('_', '-')}"
         parser.add_argument(
             flag, dest=option.name, default=argparse.SUPPRESS, metavar=_metavar(option), help=_help(option)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -130,6 +131,48 @@ def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = N
     figure.supxlabel(
         "rate (filled: posterior, line: prior" + (", dashed: truth)" if known else ")"), fontsize=9
     )
+    _write(figure, path)
+
+
+def draw_ranks(path: Path, ranks: dict[str, np.ndarray], bins: int = 10) -> None:
+    """Histograms of the rank of the truth among draws, with the band that chance leaves a uniform one in."""
+    figure = _figure(3.0 * len(ranks), 2.8)
+    panels = figure.subplots(1, len(ranks), squeeze=False)[0]
+    for panel, (label, values), colour in zip(panels, ranks.items(), cycle(COLOURS), strict=False):
+        low, high = stats.binom.ppf([0.025, 0.975], len(values), 1 / bins)
+        panel.axhspan(low, high, color="grey", alpha=0.25, linewidth=0)
+        panel.hist(values, bins=np.linspace(0, 1, bins + 1).tolist(), color=colour, alpha=0.7)
+        panel.set_title(label, fontsize=9)
+        panel.set_xlabel("rank of the truth", fontsize=9)
+        _bare(panel)
+    panels[0].set_ylabel("data sets (band: 95 % of chance)", fontsize=9)
+    _write(figure, path)
+
+
+def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
+    """Rates of withholding against the number of rows, a colour for each prior, a panel for each rate."""
+    shown = rates[(rates.channel == "a") & (rates.says == UNAVAILABLE)]
+    panels_of = list(shown.groupby(["level", "given"], sort=False))
+    figure = _figure(3.4 * len(panels_of), 3.4)
+    panels = figure.subplots(1, len(panels_of), squeeze=False)[0]
+    priors = list(dict.fromkeys(shown.prior))
+    for panel, ((level, given), of) in zip(panels, panels_of, strict=True):
+        for p, prior in enumerate(priors):
+            by_rows = of[of.prior == prior].groupby("rows")
+            sizes = np.array(sorted(by_rows.groups), dtype=float) * 1.06 ** (p - (len(priors) - 1) / 2)
+            mean, low, high = (by_rows[key].mean().to_numpy() for key in ("mean", "q05", "q95"))
+            label = prior if len(prior) <= 24 else prior[:21] + "…"
+            panel.errorbar(
+                sizes, mean, [mean - low, high - mean], fmt="o-", color=COLOURS[p % len(COLOURS)],
+                linewidth=1, markersize=4, capsize=2, label=label,
+            )  # fmt: skip
+        panel.axhline(of.truth.iloc[0], color="black", linestyle="--", linewidth=1.2)
+        panel.set_xscale("log")
+        panel.set_title(f"P(∅ | {given}), {level}", fontsize=9)
+        panel.set_xlabel("rows")
+        _bare(panel)
+    panels[0].set_ylabel("posterior mean and 90 % interval,\nmeans over seeds (dashed: truth)")
+    panels[-1].legend(frameon=False, fontsize=7)
     _write(figure, path)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from pyro_fairvae.attributes import UNAVAILABLE
+from pyro_fairvae.channels import Channel
 
 
 def results_table(results: dict[str, Any]) -> str:
@@ -60,6 +61,18 @@ def posterior_table(rows: dict[str, dict[str, dict[str, Any]]]) -> str:
             extra = [format(found[key], digits[key]) if key in found else "" for key in optional]
             lines.append([label, outcome, *numbers, f"{found['contraction']:.3f}", *extra])
     return align(lines)
+
+
+def prior_table(channel: Channel, rows: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Every outcome of every row of a prior: concentration, mean, 90 % interval; what rows are worth."""
+    lines = [["given", "says", "mass", "mean", "90 %"]]
+    for row in channel.rows:
+        for outcome, mass in zip(row.outcomes, row.prior, strict=True):
+            before = rows[row.label][outcome]["prior"]
+            lines.append([row.label, outcome, f"{mass:g}", f"{before['mean']:.3f}", _interval(before)])
+    worth = ", ".join(f"{row.label} {sum(row.prior):g}" for row in channel.rows)
+    honest = "nobody can misstate" if channel.truthful else "people may misstate"
+    return f"{align(lines)}\n(worth, in people: {worth}; {honest})"
 
 
 def _interval(found: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ Report = Callable[[str], None]  # told of progress in words
 
 @dataclass(frozen=True)
 class Many:
-    """A fit whose member ``t · weights + w`` has data set ``t`` and weight ``w``, and calibrated posteriors."""
+    """A fit whose member ``t · weights + w`` has data set ``t`` and weight ``w``; calibrated posteriors."""
 
     fit: Fit
     calibrated: dict[str, Calibrated]  # a table for each data set

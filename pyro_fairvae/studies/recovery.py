@@ -56,7 +56,7 @@ class RecoverConfig:
 def recover(
     config: RecoverConfig, out: Path, device: torch.device, data_dir: Path | None, report: Report
 ) -> pd.DataFrame:
-    """A line for each group, level, seed and outcome; written to ``recovery.csv``. Finished parts are kept."""
+    """A line for each group, level, seed and outcome, in ``recovery.csv``, too. Finished parts are kept."""
     out.mkdir(parents=True, exist_ok=True)
     lines: list[dict[str, Any]] = []
     options = {"seeds": config.seeds, "epochs": config.epochs, "rows": config.rows, "prior_a": config.prior_a}

@@ -1,0 +1,114 @@
+"""Do 90 % intervals for the rates of withholding hold the truth in 90 % of data sets?
+
+    python benchmarks/coverage.py [--tables 200] [--rows 4000] [--at-once 50] [--figure docs/coverage.png]
+
+Draws synthetic data sets from the model's own assumptions (missing depends on the group alone), trains them as
+members, many at once, and prints how often the intervals of α, β and P(∅|y) held the truth, calibrated and
+as the guide has them given h, with their widths; the rank of the truth among the posterior's draws, which is
+uniform where a posterior is right, goes into the figure. Parts are kept in --out.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyro
+import torch
+from grid import parser_of
+from scipy import stats
+
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.data import Missingness, split, synthetic
+from pyro_fairvae.options import build
+from pyro_fairvae.posterior import INTERVAL, calibrate_fit, guide_draws
+from pyro_fairvae.program import Settings
+from pyro_fairvae.report import align, draw_ranks
+from pyro_fairvae.studies.many import once, rates, train_many
+
+RATES = {"unavailable": (0.8, 0.4), "label_unavailable": (0.3, 0.2)}
+SMALL = {"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "batch": 256, "lr": 3e-3}
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--tables", type=int, default=200, help="data sets")
+    parser.add_argument("--rows", type=int, default=4000, help="rows of each, of which 70 %% are trained on")
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--at-once", type=int, default=50, help="data sets in one run")
+    parser.add_argument("--out", type=Path, default=Path("runs/coverage"), help="folder of the parts")
+    parser.add_argument("--figure", type=Path, default=Path("runs/coverage/ranks.png"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    pyro.enable_validation(False)
+    options = {"rows": arguments.rows, "epochs": arguments.epochs, "at_once": arguments.at_once}
+    lines: list[dict[str, Any]] = []
+    for first in range(0, arguments.tables, arguments.at_once):
+        seeds = list(range(first, min(first + arguments.at_once, arguments.tables)))
+        work = partial(run_tables, seeds, arguments.rows, arguments.epochs)
+        lines += once(arguments.out / f"{first}.json", options | {"seeds": seeds}, work)
+        print(f"{seeds[-1] + 1} of {arguments.tables} data sets", flush=True)
+    found = pd.DataFrame(lines)
+    print(align(coverage_lines(found)))
+    share = found.groupby("seed")[["calibration_seconds", "training_seconds"]].first().sum()
+    print(f"calibration took {100 * share.iloc[0] / share.iloc[1]:.0f} % of the time of training")
+    draw_ranks(arguments.figure, {str(k): of["rank"].to_numpy() for k, of in found.groupby("label")})
+
+
+def run_tables(seeds: list[int], rows: int, epochs: int) -> list[dict[str, Any]]:
+    """Train some data sets at once; a line for each and each rate."""
+    missing = Missingness(**RATES)
+    parts = [split(synthetic(rows, seed=10_000 + seed), missing, seed) for seed in seeds]
+    settings = build(Settings, SMALL | {"epochs": epochs})
+    device = torch.device("cpu")
+    start = time.perf_counter()
+    many = train_many(parts, [0.0], settings, seeds, device)
+    both = time.perf_counter() - start
+    start = time.perf_counter()
+    calibrate_fit(many.fit, Observed.stack([splits.train for splits in parts]), seeds)
+    calibration = time.perf_counter() - start
+    seconds = {"calibration_seconds": calibration, "training_seconds": both - calibration}
+    truth = {"a": missing.group_channel(), "y": missing.label_channel()}
+    guide = many.fit.program.guide
+    own = {channel.name: guide_draws(many.fit, channel) for channel in (guide.channel_a, guide.channel_y)}
+    lines = []
+    for t, seed in enumerate(seeds):
+        for line in rates(many, t, truth, {"seed": seed}):
+            if line["says"] != "unavailable":
+                continue
+            draws = own[line["channel"]]
+            row = [each.label for each in draws.channel.rows].index(line["given"])
+            low, high = np.quantile(draws.of(row, "unavailable")[..., t], INTERVAL)
+            label = f"P(∅ | {line['channel']} = {line['given']})"
+            lines.append(line | seconds | {"label": label, "guide_q05": low, "guide_q95": high})
+    return lines
+
+
+def coverage_lines(found: pd.DataFrame) -> list[list[str]]:
+    """By rate: how often intervals held the truth, with a 95 % interval of that share, and their widths."""
+    lines = [["rate", "truth", "held truth %", "95 %", "width", "bias", "given h: held %", "width"]]
+    for label, of in found.groupby("label"):
+        held = (of.q05 <= of.truth) & (of.truth <= of.q95)
+        share = stats.binomtest(int(held.sum()), len(held)).proportion_ci(method="wilson")
+        guide = (of.guide_q05 <= of.truth) & (of.truth <= of.guide_q95)
+        lines.append(
+            [
+                str(label),
+                f"{of.truth.iloc[0]:.2f}",
+                f"{100 * held.mean():.1f}",
+                f"[{100 * share.low:.1f}, {100 * share.high:.1f}]",
+                f"{(of.q95 - of.q05).mean():.4f}",
+                f"{(of['mean'] - of.truth).mean():+.4f}",
+                f"{100 * guide.mean():.1f}",
+                f"{(of.guide_q95 - of.guide_q05).mean():.4f}",
+            ]
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""How the answer moves with the prior, with the rates of withholding, and with the number of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from pyro_fairvae.checkpoint import write_csv
+from pyro_fairvae.data import DATASETS, LEVELS, Splits, load, split, synthetic
+from pyro_fairvae.errors import choose, require
+from pyro_fairvae.metrics import evaluate
+from pyro_fairvae.options import build, option
+from pyro_fairvae.priors import channel
+from pyro_fairvae.program import Settings
+from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.many import Report, once, rates, train_many
+from pyro_fairvae.training import check_weights
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Which priors meet which data."""
+
+    priors: tuple[str, ...] = option(("truthful", "flat", "paper", "mar"), "presets, or mappings in YAML")
+    dataset: str = option("synthetic", f"data set: {', '.join(DATASETS)}")
+    group: str | None = option(None, "group, as in training")
+    levels: tuple[str, ...] = option(
+        ("sparse",), f"levels of missingness: {', '.join(LEVELS)}, commas between"
+    )
+    rows: tuple[int, ...] = option((500, 2000, 8000), "numbers of rows before they are split")
+    seeds: int = option(5, "seeds 0 to N − 1, of rows, split and missingness")
+    misstated: float = option(0.0, "rate at which people name another group than theirs")
+    lambdas: tuple[float, ...] = option((0.0, 1.0), "λ, weights of the risk; error and DEO are told of each")
+    epochs: int = option(20, "passes over the training rows")
+    batch: int = option(256, "rows in a step")
+
+    def __post_init__(self) -> None:
+        for level in self.levels:
+            choose("level", level, LEVELS)
+        require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")
+        for rows in self.rows:
+            require(rows >= 20, f"rows must be at least 20, got {rows}.")
+        check_weights(self.lambdas)
+        attributes = self.data(self.levels[0]).attributes
+        for prior in self.priors:
+            channel("a", attributes, prior)
+
+    def data(self, level: str) -> DataConfig:
+        return DataConfig(dataset=self.dataset, group=self.group, level=level, misstated=self.misstated)
+
+    def settings(self, prior: str) -> Settings:
+        options = {"epochs": self.epochs, "batch": self.batch, "prior_a": prior}
+        if self.dataset == "synthetic":
+            options |= {"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "lr": 3e-3}
+        return build(Settings, options)
+
+
+def study(
+    config: StudyConfig, out: Path, device: torch.device, data_dir: Path | None, report: Report
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rates and metrics, a line for each prior, level, number of rows and seed; also as CSV files.
+
+    All levels and seeds of a prior and a number of rows are members of one run. Finished parts are kept.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    lines: list[dict[str, Any]] = []
+    for prior, rows in product(config.priors, config.rows):
+        report(f"prior {prior}, {rows} rows")
+        name = hashlib.sha256(f"{prior}/{rows}".encode()).hexdigest()[:12]
+        options = {
+            "prior": prior,
+            "rows": rows,
+            **{
+                key: getattr(config, key)
+                for key in ("dataset", "group", "levels", "seeds", "misstated", "lambdas", "epochs", "batch")
+            },
+        }
+        work = partial(_study_one, config, prior, rows, device, data_dir, report)
+        lines += once(out / f"{name}.json", options, work)
+    found = [[line for line in lines if ("metric" in line) == metric] for metric in (False, True)]
+    write_csv(out / "rates.csv", found[0])
+    write_csv(out / "metrics.csv", found[1])
+    return pd.DataFrame(found[0]), pd.DataFrame(found[1])
+
+
+def _study_one(
+    config: StudyConfig, prior: str, rows: int, device: torch.device, data_dir: Path | None, report: Report
+) -> list[dict[str, Any]]:
+    cases = [(config.data(level), seed) for level in config.levels for seed in range(config.seeds)]
+    parts = [_parts(data, rows, seed, data_dir) for data, seed in cases]
+    many = train_many(
+        parts, config.lambdas, config.settings(prior), [seed for _, seed in cases], device, report
+    )
+    weights = len(config.lambdas)
+    tests = [torch.from_numpy(splits.test.x) for splits in parts for _ in config.lambdas]
+    decided = many.fit.decide(torch.stack(tests)).numpy()
+    lines = []
+    for t, (data, seed) in enumerate(cases):
+        common = {"prior": prior, "rows": rows, "level": data.level, "seed": seed}
+        lines += rates(many, t, data.truth_by_channel(), common)
+        test = parts[t].test
+        for w, weight in enumerate(config.lambdas):
+            metrics = evaluate(test.y, decided[t * weights + w], test.a, len(test.classes))
+            lines += [
+                common | {"weight": weight, "metric": metric, "value": metrics[metric]}
+                for metric in ("error", "deo")
+            ]
+    return lines
+
+
+def _parts(data: DataConfig, rows: int, seed: int, data_dir: Path | None) -> Splits:
+    """Rows of their own for each seed."""
+    if data.dataset == "synthetic":
+        attributes = data.attributes
+        table = replace(synthetic(rows, seed, groups=attributes.groups), attributes=attributes)
+    else:
+        table = load(data.dataset, data.group, data_dir).take(rows, seed)
+    return split(table, data.missingness(), seed)
+
+
+def rate_lines(found: pd.DataFrame) -> list[list[str]]:
+    """How the rates move with the prior: means over seeds."""
+    lines = [["prior", "level", "rows", "rate", "truth", "mean", "± s.d.", "width", "held truth"]]
+    rows = found[(found.channel == "a") & (found.says == "unavailable")]
+    for (prior, level, size, given), of in rows.groupby(["prior", "level", "rows", "given"], sort=False):
+        held = ((of.q05 <= of.truth) & (of.truth <= of.q95)).sum()
+        lines.append(
+            [
+                str(prior),
+                str(level),
+                str(size),
+                f"P(∅|{given})",
+                f"{of.truth.iloc[0]:.2f}",
+                f"{of['mean'].mean():.3f}",
+                f"{of['mean'].std():.3f}",
+                f"{(of.q95 - of.q05).mean():.3f}",
+                f"{held}/{len(of)}",
+            ]
+        )
+    return lines
+
+
+def metric_lines(found: pd.DataFrame) -> list[list[str]]:
+    """How error and DEO on test move with the prior: means over seeds, in per cent."""
+    lines = [["prior", "level", "rows", "λ", "error %", "± s.d.", "DEO %", "± s.d."]]
+    for (prior, level, size, weight), of in found.groupby(["prior", "level", "rows", "weight"], sort=False):
+        cells = []
+        for metric in ("error", "deo"):
+            values = 100 * of[of.metric == metric]["value"]
+            cells += [f"{values.mean():.2f}", f"{values.std():.2f}"]
+        lines.append([str(prior), str(level), str(size), f"{weight:g}", *cells])
+    return lines

@@ -1,0 +1,54 @@
+"""Look at who withholds: posteriors of the channels of finished runs, beside their priors.
+
+Prints every outcome of every row with prior, posterior, 90 % intervals, contraction (1 − variance of the
+posterior over that of the prior: how much the data said) and the truth where it is known, and draws the
+densities. Several runs are pooled with equal weight.
+
+Examples:
+  fairvae inspect runs/gender
+  fairvae inspect runs/gender --member 3
+  fairvae inspect runs/gender-0 runs/gender-1 runs/gender-2 --out pooled --arviz pooled/posterior.nc
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pyro_fairvae.run.command import add_options, given_options
+
+from pyro_fairvae.errors import require
+from pyro_fairvae.options import build
+from pyro_fairvae.report import draw_posterior, posterior_table
+from pyro_fairvae.studies.inspecting import InspectConfig, inspect_runs, write_inference_data
+
+TITLES = {"a": "P(ã | a), what people say of their group", "y": "P(ỹ | y), what is written down of the label"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--out", type=Path, help="folder for the figures; that of the run unless given")
+    parser.add_argument("--arviz", type=Path, metavar="FILE", help="write ArviZ InferenceData here (.nc)")
+    add_options(parser, InspectConfig)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    config = build(InspectConfig, given_options(arguments, InspectConfig))
+    require(
+        arguments.out is not None or len(arguments.runs) == 1,
+        f"{len(arguments.runs)} runs were given; name a folder for their figures with --out.",
+    )
+    inspected = inspect_runs(arguments.runs, config)
+    out = arguments.out or arguments.runs[0]
+    out.mkdir(parents=True, exist_ok=True)
+    for name, draws in inspected.draws.items():
+        print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
+        truth = None if inspected.truth is None else inspected.truth[name]
+        draw_posterior(out / f"channel-{name}.png", draws, truth)
+    print(f"({inspected.describes})")
+    for words in inspected.warnings:
+        print(f"warning: {words}")
+    if arguments.arviz is not None:
+        write_inference_data(arguments.arviz, inspected)
+        print(f"\nArviZ InferenceData is in {arguments.arviz}")
+    print(f"\nFigures are in {out / 'channel-a.png'} and {out / 'channel-y.png'}")

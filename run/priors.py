@@ -1,0 +1,104 @@
+"""Priors on who writes down what: look at one (show), or see how the answer moves with it (study)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pyro
+import torch
+from pyro_fairvae.run.command import add_options, given_options
+
+from pyro_fairvae import priors
+from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.errors import require
+from pyro_fairvae.options import build
+from pyro_fairvae.posterior import describe, prior_draws
+from pyro_fairvae.report import align, draw_posterior, draw_prior_study, prior_table
+from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lines, study
+from pyro_fairvae.training import resolve_device
+
+STUDY = """Train under several priors, on several levels of missingness and numbers of rows, over seeds.
+
+All levels and seeds of a prior and a number of rows are members of one run. Prints how the rates of
+withholding, test error and DEO move with the prior, and writes rates.csv, metrics.csv and figures to --out.
+Finished parts are kept there, so a killed study goes on where it stopped.
+
+Examples:
+  fairvae priors study --priors truthful mar --levels sparse,dense --rows 500,4000 --seeds 5
+  fairvae priors study --misstated 0.1 --priors flat '{rows: {every: {own: 8, other: 1, unavailable: 3}}}'
+"""
+SHOW = f"""Draw a prior and look at it before there are any data.
+
+{(priors.__doc__ or "").partition(chr(10) * 2)[2]}
+Presets:
+{chr(10).join(f"  {name:9} {preset.says}" for name, preset in priors.PRESETS.items())}
+
+Examples:
+  fairvae priors show paper
+  fairvae priors show '{{preset: informed, strength: 50, rows: {{Female: {{unavailable: 0.7}}}}}}'
+  fairvae priors show flat --group race5 --figure flat.png
+  fairvae priors show truthful --values Yes,No,Other
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(metavar="show|study", required=True)
+    raw = argparse.RawDescriptionHelpFormatter
+    showing = commands.add_parser("show", help="look at a prior", description=SHOW, formatter_class=raw)
+    showing.add_argument("prior", help="a preset, or a mapping in YAML")
+    showing.add_argument("--dataset", default="adult", help="whose group it is about (default: adult)")
+    showing.add_argument("--group", help="gender, race, … as in training; the first unless given")
+    showing.add_argument("--values", help="values of an attribute of your own, with commas between")
+    showing.add_argument(
+        "--figure", type=Path, metavar="FILE", help="draw the densities here (.png, .pdf, .svg)"
+    )
+    showing.set_defaults(part=show)
+    studying = commands.add_parser(
+        "study", help="how the answer moves with the prior", description=STUDY, formatter_class=raw
+    )
+    studying.add_argument("--priors", nargs="+", metavar="PRIOR", help="presets, or mappings in YAML")
+    studying.add_argument("--out", type=Path, default=Path("runs/priors"), help="(default: runs/priors)")
+    studying.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    studying.add_argument("--data-dir", type=Path, help="folder with the data set's files, as in training")
+    studying.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
+    add_options(studying, StudyConfig, leave_out=("priors",))
+    studying.set_defaults(part=run_study)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    arguments.part(arguments)
+
+
+def show(arguments: argparse.Namespace) -> None:
+    if arguments.values is not None:
+        attributes = Attributes.single(tuple(arguments.values.split(",")))
+    else:
+        attributes = build(DataConfig, {"dataset": arguments.dataset, "group": arguments.group}).attributes
+    channel = priors.channel("a", attributes, arguments.prior)
+    draws = prior_draws(channel)
+    print(prior_table(channel, describe(draws)))
+    if arguments.figure is not None:
+        draw_posterior(arguments.figure, draws)
+        print(f"\nDensities are in {arguments.figure}")
+
+
+def run_study(arguments: argparse.Namespace) -> None:
+    options = given_options(arguments, StudyConfig)
+    options.pop("priors", None)
+    config = build(StudyConfig, options | ({"priors": arguments.priors} if arguments.priors else {}))
+    if arguments.threads is not None:
+        require(arguments.threads >= 1, f"threads must be at least 1, got {arguments.threads}.")
+        torch.set_num_threads(arguments.threads)
+    pyro.enable_validation(False)
+
+    def report(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
+    out = arguments.out
+    rates, metrics = study(config, out, resolve_device(arguments.device), arguments.data_dir, report)
+    print(f"{align(rate_lines(rates))}\n\n{align(metric_lines(metrics))}")
+    draw_prior_study(out / "rates.png", rates)
+    print(f"\nTables are in {out / 'rates.csv'} and {out / 'metrics.csv'}, the figure in {out / 'rates.png'}")

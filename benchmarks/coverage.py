@@ -2,8 +2,8 @@
 
     python benchmarks/coverage.py [--tables 200] [--rows 4000] [--at-once 50] [--figure docs/coverage.png]
 
-Draws synthetic data sets from the model's own assumptions (missing depends on the group alone), trains them as
-members, many at once, and prints how often the intervals of α, β and P(∅|y) held the truth, calibrated and
+Draws synthetic data sets from the model's own assumptions (missing depends on the group alone), trains them
+as members, many at once, and prints how often the intervals of α, β and P(∅|y) held the truth, calibrated and
 as the guide has them given h, with their widths; the rank of the truth among the posterior's draws, which is
 uniform where a posterior is right, goes into the figure. Parts are kept in --out.
 """

@@ -4,8 +4,8 @@
 
 Every method trains on the same splits, at the sparse level. Prints, for each group, test error,
 DEO and positive rate by method and λ, and at the λ chosen on validation under two budgets of validation
-error, one for all seeds or one for each: means over seeds with 95 % intervals (Student's t). Runs are kept in --out, so a killed grid goes on
-where it stopped, and more methods or seeds can be added to it.
+error, one for all seeds or one for each: means over seeds with 95 % intervals (Student's t). Runs are kept in
+--out, so a killed grid goes on where it stopped, and more methods or seeds can be added to it.
 """
 
 from __future__ import annotations

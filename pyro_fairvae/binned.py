@@ -10,6 +10,11 @@ exactly, since h_b is the mean of P(a|x) over the bin; what the networks expect 
 as two people do. So the posterior of C given the counts in the bins has the coverage it claims: a bad network
 makes bins that are alike, and the interval wide. It is drawn by Gibbs sampling, which is conjugate
 throughout, for many tables at once.
+
+Where people may misstate, the counts fix C only up to an *isometry*: for any A whose rows sum to 1, AC and
+:math:`h A^{-1}` say the same of the data as C and h, as long as they are probabilities, and so does swapping
+groups. The sampler then also moves along such A and swaps, accepting by the prior alone; and what is expected
+of bins, about which the networks know no more, weighs next to nothing: Dir(1/B, …) in each of B bins.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from pyro_fairvae.channels import Channel
 
 BINS = 32  # at most
 ROWS_IN_BIN = 100  # at least
+THINNED = 5  # sweeps for each draw where the sampler has to wander along isometries
 PEOPLE = 2.0  # that the networks' expectation of a bin is worth
 
 
@@ -78,7 +84,10 @@ def draw_posterior(
     generator = np.random.default_rng([seed])
     counts = bins.counts
     tables, _, outcomes = counts.shape
+    isometric = len(channel.attributes.names) == 1 and bool(channel.possible.all())
     expected = PEOPLE * bins.scores.clip(min=0.01)
+    if not channel.truthful:
+        expected = np.full_like(expected, 1 / expected.shape[1])
     priors = [np.array(row.prior) for row in channel.rows]
     picked = [np.stack([row.entry == e for e in range(len(row.prior))]).astype(float) for row in channel.rows]
     rest = [1 - each.sum(0) for each in picked]
@@ -89,9 +98,10 @@ def draw_posterior(
         return gamma / gamma.sum(-1, keepdims=True)
 
     rows = [dirichlet(np.broadcast_to(prior, (chains, tables, len(prior)))) for prior in priors]
-    h = dirichlet(np.broadcast_to(expected, (chains, *expected.shape)))
+    h = dirichlet(np.broadcast_to(expected + 1, (chains, *expected.shape)))
     kept: list[list[np.ndarray]] = [[] for _ in rows]
-    for step in range(warmup + draws):
+    every = THINNED if isometric else 1
+    for step in range(warmup + draws * every):
         matrix = np.ones((chains, tables, channel.values, outcomes))
         for row, each, other in zip(rows, picked, rest, strict=True):
             matrix = matrix * (np.einsum("...e,eao->...ao", row, each) + other)
@@ -105,10 +115,59 @@ def draw_posterior(
             dirichlet(prior + np.einsum("...ao,eao->...e", cells, each))
             for prior, each in zip(priors, picked, strict=True)
         ]
-        if step >= warmup:
+        if isometric:
+            move_along_isometry(generator, rows, h, priors, expected.flat[0])
+            swap_groups(generator, rows, h, priors)
+        if step >= warmup and (step - warmup) % every == 0:
             for store, row in zip(kept, rows, strict=True):
                 store.append(row)
     return [np.stack(store, axis=1) for store in kept]
+
+
+def move_along_isometry(
+    generator: np.random.Generator,
+    rows: list[np.ndarray],
+    h: np.ndarray,
+    priors: list[np.ndarray],
+    mass: float,
+) -> None:
+    r"""One Metropolis step, in place, that leaves :math:`\sum_a h_b(a) P(o|a)` as it is.
+
+    For two groups i and j at random, row i becomes :math:`e^t C_i + (1 - e^t) C_j` and what bins hold of i
+    :math:`e^{-t} h_b(i)`, the rest going to j, with t normal; the map has the Jacobian
+    :math:`e^{t (\text{outcomes} - 1 - \text{bins})}`. ``mass`` is the concentration of every h_b(a).
+    """
+    i, j = generator.choice(len(rows), size=2, replace=False)
+    t = generator.normal(scale=generator.choice([0.02, 0.1, 0.5]), size=(*rows[i].shape[:-1], 1))
+    row = np.exp(t) * rows[i] + (1 - np.exp(t)) * rows[j]
+    of_i = np.exp(-t) * h[..., i]
+    of_j = h[..., j] + h[..., i] - of_i
+    possible = (row > 0).all(-1) & (of_j > 0).all(-1)
+
+    def logs(values: np.ndarray) -> np.ndarray:
+        return np.log(np.where(possible[..., None], values, 1.0).clip(min=1e-300))
+
+    change = ((priors[i] - 1) * (logs(row) - logs(rows[i]))).sum(-1)
+    change += ((mass - 1) * (logs(of_i) + logs(of_j) - logs(h[..., i]) - logs(h[..., j]))).sum(-1)
+    change += t[..., 0] * (row.shape[-1] - 1 - h.shape[-2])
+    accepted = possible & (np.log(generator.random(change.shape)) < change)
+    rows[i][accepted] = row[accepted]
+    for group, values in ((i, of_i), (j, of_j)):
+        h[..., group] = np.where(accepted[..., None], values, h[..., group])
+
+
+def swap_groups(
+    generator: np.random.Generator, rows: list[np.ndarray], h: np.ndarray, priors: list[np.ndarray]
+) -> None:
+    """One Metropolis step, in place, that calls two groups at random by each other's name."""
+    i, j = generator.choice(len(rows), size=2, replace=False)
+    logs = [np.log(rows[group].clip(min=1e-300)) for group in (i, j)]
+    change = ((priors[i] - priors[j]) * (logs[1] - logs[0])).sum(-1)
+    # Half of the proposals are to stay, or the chain would swap to and fro.
+    accepted = np.log(2 * generator.random(change.shape)) < change
+    rows[i][accepted], rows[j][accepted] = rows[j][accepted], rows[i][accepted]
+    swapped = h[..., [j, i]]
+    h[..., [i, j]] = np.where(accepted[..., None, None], swapped, h[..., [i, j]])
 
 
 def _allocate(generator: np.random.Generator, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -17,12 +17,14 @@ from pyro_fairvae.binned import Bins, bin_tables, draw_posterior
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.crossfit import cross_fit
 from pyro_fairvae.errors import require
+from pyro_fairvae.priors import channel as truthful
 from pyro_fairvae.program import Settings
 from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.training import Fit
 
 INTERVAL = (0.05, 0.95)
 LITTLE = 0.9  # contraction below which the data are said to tell little
+SWAPPED = 0.01  # share of draws with groups swapped above which it is said
 DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
 
 
@@ -75,7 +77,9 @@ def calibrate(
     draws: int = 1000,
 ) -> dict[str, Calibrated]:
     """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.binned`; a seed for each table."""
-    fitted = cross_fit(train, channels, settings, seeds)
+    # Scores only sort rows into bins, so every network may name the groups as if nobody misstated.
+    honest = tuple(truthful(each.name, each.attributes) for each in channels)
+    fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds)
     found = {}
     for channel, scores, observed in zip(
         channels, (fitted.groups, fitted.labels), (train.a_obs, train.y_obs), strict=True
@@ -210,6 +214,7 @@ def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
             f"the prior of channel {channel.name!r} lets people misstate: the data then fit a whole set of "
             "channels equally well, and within it the prior decides. See how the answer moves with the prior."
         )
+        found += _swapped(channel, draws)
     for r, row in enumerate(channel.rows):
         if UNAVAILABLE not in row.outcomes:
             continue
@@ -217,7 +222,7 @@ def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
         prior = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
         contraction = 1 - rates.var() / float(prior.variance[row.outcomes.index(UNAVAILABLE)])
         strong = sum(row.prior) > 0.1 * said.sum()  # such a prior leaves little to learn
-        if contraction < LITTLE and not strong:
+        if contraction < LITTLE and channel.truthful and not strong:
             shares = bins.scores[..., row.groups].sum(-1)
             low, high = np.quantile(rates, INTERVAL)
             found.append(
@@ -229,7 +234,26 @@ def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
             r_hat = float(split_gelman_rubin(torch.from_numpy(rates), chain_dim=0, sample_dim=1).max())
             if r_hat > DISAGREEMENT:
                 found.append(
-                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}): the posterior has several "
-                    "modes, as where groups can be swapped. A prior that is more truthful tells them apart."
+                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}): take its interval with care."
                 )
+    return found
+
+
+def _swapped(channel: Channel, draws: ChannelDraws) -> list[str]:
+    """Whether draws have groups swapped: others say a group's name more often than its own people do."""
+    found = []
+    for r, row in enumerate(channel.rows):
+        rivals = [
+            draws.of(s, row.label)
+            for s, other in enumerate(channel.rows)
+            if s != r and row.label in other.outcomes
+        ]
+        if row.label not in row.outcomes or not rivals:
+            continue
+        share = float((np.stack(rivals) > draws.of(r, row.label)).any(0).mean())
+        if share > SWAPPED:
+            found.append(
+                f"in {100 * share:.0f} % of the draws others call themselves {row.label} more often than "
+                f"{row.label} do: groups may be swapped. A prior that is more truthful tells them apart."
+            )
     return found

@@ -3,18 +3,18 @@ r"""Posterior of a channel that holds whatever the networks are worth.
 Sort rows into bins by x alone, with scores from networks that have not seen them (:mod:`.crossfit`). Where
 what is written down depends on a alone, every bin b obeys
 
-.. math:: h_b \sim \mathrm{Dir}(2 \bar h_b), \quad C_r \sim \mathrm{Dir}(\mathrm{prior}_r), \quad
-          \tilde a_i \sim \sum_a h_b(a)\, P(\tilde a | a), \quad P(\tilde a|a) \text{ made of the rows } C_r,
+.. math:: \log m_a \sim N(0, 1), \quad h_b \sim \mathrm{Dir}(m), \quad
+          C_r \sim \mathrm{Dir}(\mathrm{prior}_r), \quad \tilde a_i \sim \sum_a h_b(a)\, P(\tilde a | a),
+          \quad P(\tilde a|a) \text{ made of the rows } C_r,
 
-exactly, since h_b is the mean of P(a|x) over the bin; what the networks expect of it, the mean score, weighs
-as two people do. So the posterior of C given the counts in the bins has the coverage it claims: a bad network
-makes bins that are alike, and the interval wide. It is drawn by Gibbs sampling, which is conjugate
-throughout, for many tables at once.
+exactly, since h_b is the mean of P(a|x) over the bin; how the groups spread over bins, m, is learned. So the
+posterior of C given the counts in the bins has the coverage it claims: a bad network makes bins that are
+alike, and the interval wide. It is drawn by Gibbs sampling, which is conjugate but for m, for many tables at
+once.
 
 Where people may misstate, the counts fix C only up to an *isometry*: for any A whose rows sum to 1, AC and
 :math:`h A^{-1}` say the same of the data as C and h, as long as they are probabilities, and so does swapping
-groups. The sampler then also moves along such A and swaps, accepting by the prior alone; and what is expected
-of bins, about which the networks know no more, weighs next to nothing: Dir(1/B, …) in each of B bins.
+groups. The sampler then also moves along such A and swaps, accepting by the prior alone.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from pyro_fairvae.channels import Channel
 
 BINS = 32  # at most
 ROWS_IN_BIN = 100  # at least
 THINNED = 5  # sweeps for each draw where the sampler has to wander along isometries
-PEOPLE = 2.0  # that the networks' expectation of a bin is worth
+START = 20.0  # people that a chain's start is worth
+SPREAD = 1.0  # deviation of log m
 
 
 def bin_rows(scores: np.ndarray) -> np.ndarray:
@@ -77,17 +79,14 @@ def draw_posterior(
     """Draws of each row of C, (chains, draws, tables, support), by Gibbs sampling of C and h.
 
 
-    Chains start at draws of the prior. Given C and h, the people of a bin who wrote down o fall to the groups
+    Given C and h, the people of a bin who wrote down o fall to the groups
     by a multinomial with probabilities ∝ h_b(a) P(o|a); given how many of them there are, rows and bins are
     Dirichlet.
     """
     generator = np.random.default_rng([seed])
     counts = bins.counts
-    tables, _, outcomes = counts.shape
+    tables, size, outcomes = counts.shape
     isometric = len(channel.attributes.names) == 1 and bool(channel.possible.all())
-    expected = PEOPLE * bins.scores.clip(min=0.01)
-    if not channel.truthful:
-        expected = np.full_like(expected, 1 / expected.shape[1])
     priors = [np.array(row.prior) for row in channel.rows]
     picked = [np.stack([row.entry == e for e in range(len(row.prior))]).astype(float) for row in channel.rows]
     rest = [1 - each.sum(0) for each in picked]
@@ -97,8 +96,18 @@ def draw_posterior(
         gamma = generator.standard_gamma(concentration).clip(min=1e-300)
         return gamma / gamma.sum(-1, keepdims=True)
 
-    rows = [dirichlet(np.broadcast_to(prior, (chains, tables, len(prior)))) for prior in priors]
-    h = dirichlet(np.broadcast_to(expected + 1, (chains, *expected.shape)))
+    # Chains start apart, around what the networks expect of the bins and people there then say.
+    h = dirichlet(np.broadcast_to(START * bins.scores + 0.5, (chains, tables, size, channel.values)))
+    share = h[..., None] * channel.possible
+    share = share / share.sum(-2, keepdims=True).clip(min=1e-300)
+    said = np.einsum("ctbao,tbo->ctao", share, counts)
+    rows = [
+        dirichlet(prior + START * (told / told.sum(-1, keepdims=True).clip(min=1)))
+        for prior, told in zip(
+            priors, (np.einsum("...ao,eao->...e", said, each) for each in picked), strict=True
+        )
+    ]
+    spread = np.ones((chains, tables, channel.values))
     kept: list[list[np.ndarray]] = [[] for _ in rows]
     every = THINNED if isometric else 1
     for step in range(warmup + draws * every):
@@ -109,15 +118,16 @@ def draw_posterior(
         # (chains, tables, bins, outcomes, values): people by what they wrote down and what they are
         joint = h[..., None, :] * matrix.swapaxes(-1, -2)[:, :, None]
         people = _allocate(generator, repeated, joint)
-        h = dirichlet(expected + people.sum(-2))
+        h = dirichlet(spread[:, :, None] + people.sum(-2))
         cells = people.sum(2).swapaxes(-1, -2)  # (chains, tables, values, outcomes)
         rows = [
             dirichlet(prior + np.einsum("...ao,eao->...e", cells, each))
             for prior, each in zip(priors, picked, strict=True)
         ]
         if isometric:
-            move_along_isometry(generator, rows, h, priors, expected.flat[0])
-            swap_groups(generator, rows, h, priors)
+            move_along_isometry(generator, rows, h, priors, spread)
+            swap_groups(generator, rows, h, priors, spread)
+        move_spread(generator, h, spread)
         if step >= warmup and (step - warmup) % every == 0:
             for store, row in zip(kept, rows, strict=True):
                 store.append(row)
@@ -129,13 +139,13 @@ def move_along_isometry(
     rows: list[np.ndarray],
     h: np.ndarray,
     priors: list[np.ndarray],
-    mass: float,
+    spread: np.ndarray,
 ) -> None:
     r"""One Metropolis step, in place, that leaves :math:`\sum_a h_b(a) P(o|a)` as it is.
 
     For two groups i and j at random, row i becomes :math:`e^t C_i + (1 - e^t) C_j` and what bins hold of i
     :math:`e^{-t} h_b(i)`, the rest going to j, with t normal; the map has the Jacobian
-    :math:`e^{t (\text{outcomes} - 1 - \text{bins})}`. ``mass`` is the concentration of every h_b(a).
+    :math:`e^{t (\text{outcomes} - 1 - \text{bins})}`. ``spread`` is m.
     """
     i, j = generator.choice(len(rows), size=2, replace=False)
     t = generator.normal(scale=generator.choice([0.02, 0.1, 0.5]), size=(*rows[i].shape[:-1], 1))
@@ -148,7 +158,8 @@ def move_along_isometry(
         return np.log(np.where(possible[..., None], values, 1.0).clip(min=1e-300))
 
     change = ((priors[i] - 1) * (logs(row) - logs(rows[i]))).sum(-1)
-    change += ((mass - 1) * (logs(of_i) + logs(of_j) - logs(h[..., i]) - logs(h[..., j]))).sum(-1)
+    for group, values in ((i, of_i), (j, of_j)):
+        change += (spread[..., group] - 1) * (logs(values) - logs(h[..., group])).sum(-1)
     change += t[..., 0] * (row.shape[-1] - 1 - h.shape[-2])
     accepted = possible & (np.log(generator.random(change.shape)) < change)
     rows[i][accepted] = row[accepted]
@@ -157,7 +168,11 @@ def move_along_isometry(
 
 
 def swap_groups(
-    generator: np.random.Generator, rows: list[np.ndarray], h: np.ndarray, priors: list[np.ndarray]
+    generator: np.random.Generator,
+    rows: list[np.ndarray],
+    h: np.ndarray,
+    priors: list[np.ndarray],
+    spread: np.ndarray,
 ) -> None:
     """One Metropolis step, in place, that calls two groups at random by each other's name."""
     i, j = generator.choice(len(rows), size=2, replace=False)
@@ -166,8 +181,25 @@ def swap_groups(
     # Half of the proposals are to stay, or the chain would swap to and fro.
     accepted = np.log(2 * generator.random(change.shape)) < change
     rows[i][accepted], rows[j][accepted] = rows[j][accepted], rows[i][accepted]
-    swapped = h[..., [j, i]]
-    h[..., [i, j]] = np.where(accepted[..., None, None], swapped, h[..., [i, j]])
+    h[..., [i, j]] = np.where(accepted[..., None, None], h[..., [j, i]], h[..., [i, j]])
+    spread[..., [i, j]] = np.where(accepted[..., None], spread[..., [j, i]], spread[..., [i, j]])
+
+
+def move_spread(generator: np.random.Generator, h: np.ndarray, spread: np.ndarray) -> None:
+    """A Metropolis step, in place, for each entry of m, and one for all at once."""
+    bins, values = h.shape[-2:]
+    sums = np.log(h.clip(min=1e-300)).sum(-2)
+
+    def log_density(m: np.ndarray) -> np.ndarray:
+        likelihood = bins * (gammaln(m.sum(-1)) - gammaln(m).sum(-1)) + ((m - 1) * sums).sum(-1)
+        return likelihood - (np.log(m) ** 2).sum(-1) / (2 * SPREAD**2)  # as a density of log m
+
+    for moved in (*np.eye(values), np.ones(values)):
+        step = generator.normal(scale=generator.choice([0.1, 0.5]), size=(*spread.shape[:-1], 1))
+        proposed = spread * np.exp(step * moved)
+        change = log_density(proposed) - log_density(spread)
+        accepted = np.log(generator.random(change.shape)) < change
+        spread[accepted] = proposed[accepted]
 
 
 def _allocate(generator: np.random.Generator, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:

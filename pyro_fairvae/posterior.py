@@ -23,7 +23,7 @@ from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.training import Fit
 
 INTERVAL = (0.05, 0.95)
-LITTLE = 0.9  # contraction below which the data are said to tell little
+LITTLE = 0.95  # contraction below which the data are said to tell little
 SWAPPED = 0.01  # share of draws with groups swapped above which it is said
 DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
 
@@ -234,7 +234,7 @@ def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
             r_hat = float(split_gelman_rubin(torch.from_numpy(rates), chain_dim=0, sample_dim=1).max())
             if r_hat > DISAGREEMENT:
                 found.append(
-                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}): take its interval with care."
+                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}); mind its interval."
                 )
     return found
 

@@ -74,7 +74,7 @@ def bin_tables(scores: np.ndarray, observed: np.ndarray, outcomes: int) -> Bins:
 
 
 def draw_posterior(
-    channel: Channel, bins: Bins, draws: int = 1000, warmup: int = 500, chains: int = 4, seed: int = 0
+    channel: Channel, bins: Bins, draws: int = 500, warmup: int = 250, chains: int = 8, seed: int = 0
 ) -> list[np.ndarray]:
     """Draws of each row of C, (chains, draws, tables, support), by Gibbs sampling of C and h.
 

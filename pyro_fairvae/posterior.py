@@ -74,7 +74,7 @@ def calibrate(
     channels: tuple[Channel, Channel],
     settings: Settings,
     seeds: Sequence[int],
-    draws: int = 1000,
+    draws: int = 500,
 ) -> dict[str, Calibrated]:
     """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.binned`; a seed for each table."""
     # Scores only sort rows into bins, so every network may name the groups as if nobody misstated.

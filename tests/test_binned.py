@@ -67,7 +67,7 @@ def test_it_is_the_closed_form_where_bins_know_the_group() -> None:
 def test_it_agrees_with_importance_sampling(prior: str) -> None:
     """Few people, so that draws from the prior, weighted by the likelihood, are a posterior, too."""
     bins = simulate(np.array([[0.8, 0.2], [0.3, 0.7]]), HONEST, 12, seed=3)
-    draws = posterior(prior, bins, draws=3000 if prior == MILD else 12_000)
+    draws = posterior(prior, bins, draws=1500 if prior == MILD else 6000)
     made = draws.channel
     generator = np.random.default_rng(0)
     size = 400_000
@@ -164,7 +164,7 @@ def test_contraction_and_pooling() -> None:
     assert found["contraction"] == pytest.approx(1 - 12 * draws.of(1, "unavailable").var())
     assert found["prior"] == pytest.approx({"mean": 0.5, "q05": 0.05, "q95": 0.95})
     assert found["truth"] == pytest.approx(0.4)
-    assert found["r_hat"] < 1.05
+    assert found["r_hat"] < 1.1
     other = posterior("truthful", simulate(spread(16), HONEST, 200, seed=2))
     pooled = ChannelDraws.pool([draws, other])
     means = [each.of(1, "unavailable").mean() for each in (draws, other)]

@@ -76,12 +76,10 @@ def bin_tables(scores: np.ndarray, observed: np.ndarray, outcomes: int) -> Bins:
 def draw_posterior(
     channel: Channel, bins: Bins, draws: int = 500, warmup: int = 250, chains: int = 8, seed: int = 0
 ) -> list[np.ndarray]:
-    """Draws of each row of C, (chains, draws, tables, support), by Gibbs sampling of C and h.
+    """Draws of each row of C, (chains, draws, tables, support), by Gibbs sampling of C, h and m.
 
-
-    Given C and h, the people of a bin who wrote down o fall to the groups
-    by a multinomial with probabilities ∝ h_b(a) P(o|a); given how many of them there are, rows and bins are
-    Dirichlet.
+    Given C and h, the people of a bin who wrote down o fall to the groups by a multinomial with probabilities
+    ∝ h_b(a) P(o|a); given how many of them there are, rows and bins are Dirichlet.
     """
     generator = np.random.default_rng([seed])
     counts = bins.counts

@@ -11,13 +11,13 @@ import torch
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import stats
 
+from pyro_fairvae import priors
 from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.binned import Bins, bin_tables, draw_posterior
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.crossfit import cross_fit
 from pyro_fairvae.errors import require
-from pyro_fairvae.priors import channel as truthful
 from pyro_fairvae.program import Settings
 from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.training import Fit
@@ -78,7 +78,7 @@ def calibrate(
 ) -> dict[str, Calibrated]:
     """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.binned`; a seed for each table."""
     # Scores only sort rows into bins, so every network may name the groups as if nobody misstated.
-    honest = tuple(truthful(each.name, each.attributes) for each in channels)
+    honest = [priors.channel(each.name, each.attributes, "truthful") for each in channels]
     fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds)
     found = {}
     for channel, scores, observed in zip(

@@ -34,6 +34,7 @@ ATTRIBUTES = {
     "race": ("Other", "White"),
     "race5": ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White"),
 }
+CLASSES = ("<=50K", ">50K")
 GROUPS = ("gender", "race", "race5", "gender+race")
 
 
@@ -68,7 +69,7 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
         raw[CATEGORIES].assign(**beside),
         raw["income"].str.startswith(">50K").to_numpy().astype(np.int64),
         np.ravel_multi_index(asked, sizes),
-        ("<=50K", ">50K"),
+        CLASSES,
         attributes,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.batch import Observed
-from pyro_fairvae.data.adult import GROUPS, attributes_of, read_adult
+from pyro_fairvae.data.adult import CLASSES, GROUPS, attributes_of, read_adult
 from pyro_fairvae.data.missingness import Missingness, hide
 from pyro_fairvae.data.synthetic import synthetic
 from pyro_fairvae.data.tables import Complete, Table
@@ -24,6 +24,7 @@ class Dataset:
     groups: tuple[str, ...]
     read: Callable[[str, str | Path | None], Table]
     attributes: Callable[[str], Attributes]
+    classes: tuple[str, ...]
 
     def group(self, group: str | None) -> str:
         """The group by name, the first unless given."""
@@ -35,11 +36,12 @@ SYNTHETIC = {
     "first+second": Attributes(("first", "second"), (("0", "1"), ("0", "1"))),
 }
 DATASETS = {
-    "adult": Dataset(GROUPS, read_adult, attributes_of),
+    "adult": Dataset(GROUPS, read_adult, attributes_of, CLASSES),
     "synthetic": Dataset(
         tuple(SYNTHETIC),
         lambda group, folder: replace(synthetic(groups=SYNTHETIC[group].groups), attributes=SYNTHETIC[group]),
         lambda group: SYNTHETIC[group],
+        ("0", "1"),
     ),
 }
 

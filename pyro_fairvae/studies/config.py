@@ -17,6 +17,7 @@ import yaml
 
 from pyro_fairvae import __version__
 from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.channels import Channel
 from pyro_fairvae.data import DATASETS, LEVELS, Missingness
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.options import nested, option
@@ -112,6 +113,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_weights(self.lambdas)
         require(0 <= self.seed < 2**63, f"seed must be within [0, 2^63), got {self.seed}.")
+        self.channels()
+
+    def channels(self) -> tuple[Channel, Channel]:
+        """P(ã|a) and P(ỹ|y) with their priors."""
+        labels = Attributes.single(DATASETS[self.data.dataset].classes, "label")
+        return (
+            channel("a", self.data.attributes, self.settings.prior_a),
+            channel("y", labels, self.settings.prior_y),
+        )
 
     def flat(self) -> dict[str, Any]:
         """All options by name, in types that JSON has."""

@@ -12,18 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.channels import Channel
 from pyro_fairvae.checkpoint import write_whole
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.options import build, option
 from pyro_fairvae.posterior import ChannelDraws, describe, prior_draws
-from pyro_fairvae.priors import channel
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import CONFIG, DRAWS, POSTERIOR, kept_draws, source_of
 
 SOURCES = ("calibrated", "guide")
-CLASSES = {"adult": ("<=50K", ">50K"), "synthetic": ("0", "1")}
 
 
 @dataclass(frozen=True)
@@ -87,13 +83,12 @@ def _inspect_run(run: Path, config: InspectConfig) -> Inspected:
         )
     trained = build(TrainConfig, read_options(run / CONFIG))
     arrays = read_draws(run / DRAWS)
-    channels = channels_of(trained)
     source = "guide" if config.member is not None else config.source or source_of(arrays)
     require(
         any(key.startswith(f"{source}/") for key in arrays),
         f"{run} holds no {source} posterior; it was trained with --intervals given_h. Use --source guide.",
     )
-    draws = {each.name: kept_draws(arrays, source, each) for each in channels}
+    draws = {each.name: kept_draws(arrays, source, each) for each in trained.channels()}
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == "guide":
         describes = "the guide's, all members pooled with equal weight, given h and g"
@@ -109,15 +104,6 @@ def _inspect_run(run: Path, config: InspectConfig) -> Inspected:
         )
     warnings = json.loads((run / POSTERIOR).read_text())["warnings"] if source == "calibrated" else []
     return Inspected(draws, trained.data.truth_by_channel(), describes, warnings)
-
-
-def channels_of(config: TrainConfig) -> tuple[Channel, Channel]:
-    """The channels of a run, from its config alone."""
-    classes = Attributes.single(CLASSES[config.data.dataset], "label")
-    return (
-        channel("a", config.data.attributes, config.settings.prior_a),
-        channel("y", classes, config.settings.prior_y),
-    )
 
 
 def read_draws(path: Path) -> dict[str, np.ndarray]:

@@ -139,3 +139,4 @@ def test_two_attributes_train_from_the_command_line(
     posterior = json.loads((tmp_path / "run" / "posterior.json").read_text())["a"]
     assert set(posterior) == {"first: 0, 0", "first: 0, 1", "first: 1, 0", "first: 1, 1", "second: every"}
     assert "first: 1, 0" in capsys.readouterr().out
+    assert run("decide", tmp_path / "run", "--rule", "round", "--device", "cpu") == 0

@@ -100,10 +100,10 @@ def observed_part(parts: Splits, part: str) -> Observed:
     """What is known of a part when it is labelled: of test rows nothing but their features."""
     if part == "validation":
         return parts.validation
+    says_nothing = (*(0.0,) * (parts.test.attributes.outcomes - 1), 1.0)
     nothing = Missingness(
-        unavailable=(1.0,) * len(parts.test.groups),
-        misstated=(0.0,) * len(parts.test.groups),
         label_unavailable=(1.0,) * len(parts.test.classes),
+        channel=(says_nothing,) * len(parts.test.groups),
     )
     return hide(parts.test, nothing, seed=0)
 

@@ -15,7 +15,7 @@ from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.errors import require
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import describe, prior_draws
-from pyro_fairvae.report import align, draw_posterior, draw_prior_study, prior_table
+from pyro_fairvae.report import align, draw_posterior, draw_prior_study, draw_study_metrics, prior_table
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lines, study
 from pyro_fairvae.training import resolve_device
@@ -101,4 +101,5 @@ def run_study(arguments: argparse.Namespace) -> None:
     rates, metrics = study(config, out, resolve_device(arguments.device), arguments.data_dir, report)
     print(f"{align(rate_lines(rates))}\n\n{align(metric_lines(metrics))}")
     draw_prior_study(out / "rates.png", rates)
-    print(f"\nTables are in {out / 'rates.csv'} and {out / 'metrics.csv'}, the figure in {out / 'rates.png'}")
+    draw_study_metrics(out / "metrics.png", metrics)
+    print(f"\nTables and figures are in {out}: rates and metrics, as .csv and .png")

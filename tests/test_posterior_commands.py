@@ -107,7 +107,8 @@ def test_a_study_of_priors_writes_tables_and_goes_on(
     assert len(withheld) == (2 + 1) * 2 * 2
     assert ((withheld.q05 <= withheld["mean"]) & (withheld["mean"] <= withheld.q95)).all()
     assert len(pd.read_csv(tmp_path / "metrics.csv")) == 2 * 2 * 2 * 2 * 2
-    assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
+    for figure in ("rates.png", "metrics.png"):
+        assert (tmp_path / figure).read_bytes().startswith(b"\x89PNG")
     parts = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
     assert run(*command) == 0
     assert capsys.readouterr().out == printed

@@ -5,6 +5,7 @@ from pyro_fairvae.report.figures import (
     draw_posterior,
     draw_prior_study,
     draw_ranks,
+    draw_study_metrics,
     draw_training,
 )
 from pyro_fairvae.report.text import (
@@ -24,6 +25,7 @@ __all__ = [
     "draw_posterior",
     "draw_prior_study",
     "draw_ranks",
+    "draw_study_metrics",
     "draw_training",
     "imputation_table",
     "posterior_table",

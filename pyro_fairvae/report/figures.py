@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -155,25 +155,50 @@ def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
     panels_of = list(shown.groupby(["level", "given"], sort=False))
     figure = _figure(3.4 * len(panels_of), 3.4)
     panels = figure.subplots(1, len(panels_of), squeeze=False)[0]
-    priors = list(dict.fromkeys(shown.prior))
     for panel, ((level, given), of) in zip(panels, panels_of, strict=True):
-        for p, prior in enumerate(priors):
-            by_rows = of[of.prior == prior].groupby("rows")
-            sizes = np.array(sorted(by_rows.groups), dtype=float) * 1.06 ** (p - (len(priors) - 1) / 2)
-            mean, low, high = (by_rows[key].mean().to_numpy() for key in ("mean", "q05", "q95"))
-            label = prior if len(prior) <= 24 else prior[:21] + "…"
-            panel.errorbar(
-                sizes, mean, [mean - low, high - mean], fmt="o-", color=COLOURS[p % len(COLOURS)],
-                linewidth=1, markersize=4, capsize=2, label=label,
-            )  # fmt: skip
+        _by_rows(panel, of, "mean", lambda by_rows: (by_rows["q05"].mean(), by_rows["q95"].mean()))
         panel.axhline(of.truth.iloc[0], color="black", linestyle="--", linewidth=1.2)
-        panel.set_xscale("log")
         panel.set_title(f"P(∅ | {given}), {level}", fontsize=9)
-        panel.set_xlabel("rows")
-        _bare(panel)
     panels[0].set_ylabel("posterior mean and 90 % interval,\nmeans over seeds (dashed: truth)")
     panels[-1].legend(frameon=False, fontsize=7)
     _write(figure, path)
+
+
+def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
+    """Test error and DEO against the number of rows, a colour for each prior, a panel for each λ."""
+    shown = metrics.assign(value=100 * metrics["value"])
+    panels_of = list(shown.groupby(["metric", "level", "weight"], sort=False))
+    columns = len(panels_of) // 2
+    figure = _figure(3.4 * columns, 6.4)
+    panels = figure.subplots(2, columns, squeeze=False).flatten()
+    order = sorted(panels_of, key=lambda each: each[0][0] != "error")
+    for panel, ((metric, level, weight), of) in zip(panels, order, strict=True):
+        _by_rows(panel, of, "value", lambda by_rows: (by_rows["value"].min(), by_rows["value"].max()))
+        panel.set_title(
+            f"{str(metric).upper() if metric == 'deo' else metric}, λ={weight:g}, {level}", fontsize=9
+        )
+    for row in (0, columns):
+        panels[row].set_ylabel("% on test, mean and range over seeds")
+    panels[columns - 1].legend(frameon=False, fontsize=7)
+    _write(figure, path)
+
+
+def _by_rows(panel: Axes, of: pd.DataFrame, column: str, ends: Callable[[Any], tuple[Any, Any]]) -> None:
+    """Means of a column against the number of rows, with bars between ``ends``, a colour for each prior."""
+    priors = list(dict.fromkeys(of.prior))
+    for p, prior in enumerate(priors):
+        by_rows = of[of.prior == prior].groupby("rows")
+        sizes = np.array(sorted(by_rows.groups), dtype=float) * 1.06 ** (p - (len(priors) - 1) / 2)
+        mean = by_rows[column].mean().to_numpy()
+        low, high = (end.to_numpy() for end in ends(by_rows))
+        label = prior if len(prior) <= 24 else prior[:21] + "…"
+        panel.errorbar(
+            sizes, mean, [mean - low, high - mean], fmt="o-", color=COLOURS[p % len(COLOURS)],
+            linewidth=1, markersize=4, capsize=2, label=label,
+        )  # fmt: skip
+    panel.set_xscale("log")
+    panel.set_xlabel("rows")
+    _bare(panel)
 
 
 def _density(

@@ -11,6 +11,8 @@ import numpy as np
 from pyro_fairvae.errors import require
 
 UNAVAILABLE = "unavailable"  # the name of ∅
+OWN, OTHER, EVERY = "own", "other", "every"  # what priors call values without naming them
+RESERVED = {UNAVAILABLE, OWN, OTHER, EVERY}
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class Attributes:
         )
         for name, values in zip(self.names, self.values, strict=True):
             require(
-                len(set(values)) == len(values) >= 2 and UNAVAILABLE not in values,
+                len(set(values)) == len(values) >= 2 and not RESERVED & set(values),
                 f"attribute {name!r} needs at least two different values, none of them called "
-                f"{UNAVAILABLE!r}; got {list(values)}.",
+                f"{', '.join(sorted(RESERVED))}; got {list(values)}.",
             )
 
     @staticmethod

@@ -154,6 +154,14 @@ class Observed:
             len(sizes) == 1,
             f"members need tables with equally many rows, but got {sizes}; cut them to {sizes[0]}.",
         )
+        require(
+            all(
+                (t.columns, t.attributes, t.class_names)
+                == (tables[0].columns, tables[0].attributes, tables[0].class_names)
+                for t in tables
+            ),
+            "members need tables with the same columns, classes and groups.",
+        )
         return replace(
             tables[0],
             x=torch.stack([t.x for t in tables]),

@@ -14,7 +14,8 @@ once.
 
 Where people may misstate, the counts fix C only up to an *isometry*: for any A whose rows sum to 1, AC and
 :math:`h A^{-1}` say the same of the data as C and h, as long as they are probabilities, and so does swapping
-groups. The sampler then also moves along such A and swaps, accepting by the prior alone.
+groups. Where there is one attribute and anybody can say anything, the sampler also moves along such A and
+swaps, accepting by the prior alone; elsewhere chains that disagree are the sign of it.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def swap_groups(
     logs = [np.log(rows[group].clip(min=1e-300)) for group in (i, j)]
     change = ((priors[i] - priors[j]) * (logs[1] - logs[0])).sum(-1)
     # Half of the proposals are to stay, or the chain would swap to and fro.
-    accepted = np.log(2 * generator.random(change.shape)) < change
+    accepted = np.log(2 * generator.random(change.shape)) < np.minimum(change, 0.0)
     rows[i][accepted], rows[j][accepted] = rows[j][accepted], rows[i][accepted]
     h[..., [i, j]] = np.where(accepted[..., None, None], h[..., [j, i]], h[..., [i, j]])
     spread[..., [i, j]] = np.where(accepted[..., None], spread[..., [j, i]], spread[..., [i, j]])

@@ -28,6 +28,8 @@ class Row:
     """
 
     label: str
+    attribute: str
+    own: str  # the outcome that is the truth
     outcomes: tuple[str, ...]
     prior: tuple[float, ...]
     entry: np.ndarray = field(compare=False)  # (values, outcomes)
@@ -112,16 +114,14 @@ class Channel:
         return self.matrix([mean / mean.sum() for mean in means]).numpy()
 
     def row_probabilities(self, matrix: np.ndarray) -> list[np.ndarray]:
-        """Each row's probabilities, (support,), in a P(observed | latent) that is made of such rows."""
-        return [
-            np.array([matrix[row.groups][row.entry[row.groups] == e].sum() for e in range(len(row.prior))])
-            / len(row.groups)
-            for row in self.rows
-        ]
-
-    def row_counts(self, cells: Tensor) -> list[Tensor]:
-        """How many people of (…, values, outcomes) chose each outcome of each row, (…, support)."""
-        return [cells.flatten(-2) @ picked.flatten(1).T.to(cells) for picked in self._picked]
+        """Each row's probabilities, (support,), in P(observed | latent); NaN where its groups differ."""
+        found = []
+        for row in self.rows:
+            each = np.array(
+                [[matrix[a][row.entry[a] == e].sum() for e in range(len(row.prior))] for a in row.groups]
+            )
+            found.append(np.where(np.ptp(each, axis=0) < 1e-9, each[0], np.nan))
+        return found
 
     @cached_property
     def _picked(self) -> list[Tensor]:

@@ -41,6 +41,16 @@ def write_whole(path: Path, content: bytes | str) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise InputError(
+            f"cannot make the folder {path}: {reason.strerror}. Choose another with --out."
+        ) from reason
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON; a number that is not finite becomes ``null``, which JSON has."""
     write_whole(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")

@@ -51,14 +51,16 @@ class ChannelDraws:
         """All of them with equal weight: tables, members or runs side by side."""
         channel = several[0].channel
         require(
-            all(each.channel.rows == channel.rows for each in several),
+            all(each.channel == channel for each in several),
             "posteriors of different channels or priors cannot be pooled; inspect them one by one.",
         )
-        shortest = min(each.rows[0].shape[1] for each in several)
-        rows = zip(*(each.rows for each in several), strict=True)
-        return ChannelDraws(
-            channel, [np.concatenate([row[:, :shortest] for row in same], axis=2) for same in rows]
+        require(
+            len({each.rows[0].shape for each in several}) == 1,
+            "posteriors of different kinds, or of different numbers of members, cannot be pooled with equal "
+            "weight; inspect them one by one, or name the kind by --source.",
         )
+        rows = zip(*(each.rows for each in several), strict=True)
+        return ChannelDraws(channel, [np.concatenate(same, axis=2) for same in rows])
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def describe(
                 tensor = torch.from_numpy(values)
                 summary["r_hat"] = float(split_gelman_rubin(tensor, chain_dim=0, sample_dim=1).max())
                 summary["ess"] = float(effective_sample_size(tensor, chain_dim=0, sample_dim=1).min())
-            if known is not None:
+            if known is not None and np.isfinite(known[r][e]):
                 summary["truth"] = float(known[r][e])
             found[row.label][outcome] = summary
     return found
@@ -244,16 +246,16 @@ def _swapped(channel: Channel, draws: ChannelDraws) -> list[str]:
     found = []
     for r, row in enumerate(channel.rows):
         rivals = [
-            draws.of(s, row.label)
+            draws.of(s, row.own)
             for s, other in enumerate(channel.rows)
-            if s != r and row.label in other.outcomes
+            if (other.attribute, other.own != row.own) == (row.attribute, True) and row.own in other.outcomes
         ]
-        if row.label not in row.outcomes or not rivals:
+        if row.own not in row.outcomes or not rivals:
             continue
-        share = float((np.stack(rivals) > draws.of(r, row.label)).any(0).mean())
+        share = float((np.stack(rivals) > draws.of(r, row.own)).any(0).mean())
         if share > SWAPPED:
             found.append(
-                f"in {100 * share:.0f} % of the draws others call themselves {row.label} more often than "
+                f"in {100 * share:.0f} % of the draws others call themselves {row.own} more often than "
                 f"{row.label} do: groups may be swapped. A prior that is more truthful tells them apart."
             )
     return found

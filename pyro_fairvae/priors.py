@@ -29,11 +29,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pyro_fairvae.attributes import UNAVAILABLE, Attributes
+from pyro_fairvae.attributes import EVERY, OTHER, OWN, UNAVAILABLE, Attributes
 from pyro_fairvae.channels import Channel, Row
 from pyro_fairvae.errors import InputError, choose, require
-
-OWN, OTHER, EVERY = "own", "other", "every"
 
 
 @dataclass(frozen=True)
@@ -61,15 +59,15 @@ class PriorSpec:
     """The prior of one attribute, as it was written."""
 
     preset: str = "truthful"
-    strength: float | None = None
+    strength: Any = None
     rows: Mapping[str, Any] | None = None
     given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         choose("prior", self.preset, PRESETS)
         require(
-            self.strength is None or (_is_number(self.strength) and 0 < self.strength < math.inf),
-            f"strength of a prior is a number of people and must be positive, got {self.strength!r}.",
+            self.strength is None or 0 < _number(self.strength) < math.inf,
+            f"strength of a prior is a number of people and must be positive, got {self.strength}.",
         )
         require(
             self.rows is None or isinstance(self.rows, Mapping),
@@ -89,7 +87,8 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
     """A prior as written, or several by attribute."""
     if isinstance(text, str):
         try:
-            content = yaml.safe_load(text)
+            # Nothing but strings: Yes, No and 01 are names here.
+            content = yaml.load(text, Loader=yaml.BaseLoader)
         except yaml.YAMLError as reason:
             raise InputError(f"the prior {text!r} is not valid YAML: {reason}.") from reason
     else:
@@ -106,7 +105,14 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
         for key in content:
             choose("part of a prior", str(key), known)
         given = content.get("given", [])
-        fields = dict(content) | {"given": tuple([given] if isinstance(given, str) else given)}
+        given = [given] if isinstance(given, str) else given
+        require(
+            isinstance(given, list)
+            and all(isinstance(each, str) for each in given)
+            and len(set(given)) == len(given),
+            f"given names the attributes that a prior depends on, each once, got {given!r}.",
+        )
+        fields = dict(content) | {"given": tuple(given)}
         return PriorSpec(**{str(key): value for key, value in fields.items()})
     specs = {}
     for name, each in content.items():
@@ -145,7 +151,7 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
         entry = np.full((attributes.groups, attributes.outcomes), -1)
         for v in range(len(values)):
             entry = np.maximum(entry, _entries(attributes, [(j, v)], j, {v: 0, len(values): 1}))
-        return [Row(prefix + EVERY, tuple(shared), tuple(shared.values()), entry)]
+        return [Row(prefix + EVERY, name, OWN, tuple(shared), tuple(shared.values()), entry)]
     rows = []
     for v, *of_parents in product(range(len(values)), *(range(len(attributes.values[p])) for p in parents)):
         condition = [(j, v), *zip(parents, of_parents, strict=True)]
@@ -157,7 +163,8 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
             for e, outcome in enumerate(kept)
         }
         entry = _entries(attributes, condition, j, places)
-        rows.append(Row(prefix + ", ".join(path), tuple(kept), tuple(kept.values()), entry))
+        label = prefix + ", ".join(path)
+        rows.append(Row(label, name, values[v], tuple(kept), tuple(kept.values()), entry))
     return rows
 
 
@@ -176,8 +183,8 @@ def _check_names(rows: Mapping[str, Any] | None, levels: list[tuple[str, ...]]) 
     if rows is None or not levels:
         return
     for key, inner in rows.items():
-        if key != EVERY:
-            choose("group of a prior", str(key), (*levels[0], EVERY))
+        choose("group of a prior", str(key), (*levels[0], EVERY))
+        require(inner is not None, f"the prior gives {key} no masses; name some, or leave {key} out.")
         if (
             len(levels) > 1
             and isinstance(inner, Mapping)
@@ -186,12 +193,12 @@ def _check_names(rows: Mapping[str, Any] | None, levels: list[tuple[str, ...]]) 
             _check_names(inner, levels[1:])
 
 
-def _find(rows: Mapping[str, Any] | None, path: list[str]) -> Mapping[str, Any] | None:
-    """The masses written for a value and those it depends on; None where none are."""
+def _find(rows: Mapping[str, Any] | None, path: list[str]) -> Any:
+    """What is written for a value and those it depends on; None where nothing is."""
     found: Any = rows
     for key in path:
         if not isinstance(found, Mapping):
-            return None
+            return found
         if found is not rows and not all(isinstance(v, Mapping) for v in found.values()):
             break  # masses for every value of what it depends on
         by_name = {str(name): inner for name, inner in found.items()}
@@ -205,6 +212,10 @@ def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) ->
     where = f"prior of {values[own]}"
     outcomes = (*values, UNAVAILABLE)
     if written is None:
+        require(
+            spec.preset != "informed",
+            f"the prior 'informed' says nothing of {values[own]}; name it in rows, or give a row {EVERY!r}.",
+        )
         masses = {v: preset.own if k == own else preset.other for k, v in enumerate(values)}
         masses[UNAVAILABLE] = preset.unavailable
     else:
@@ -216,21 +227,29 @@ def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) ->
         for key, mass in written.items():
             choose(f"outcome in the {where}", str(key), (*outcomes, OWN, OTHER))
             require(
-                _is_number(mass) and 0 <= mass < math.inf,
-                f"{where}: the mass of {key} must be finite and not negative, got {mass!r}.",
+                0 <= _number(mass) < math.inf,
+                f"{where}: the mass of {key} must be finite and not negative, got {mass}.",
             )
             named = {OWN: [values[own]], OTHER: [v for k, v in enumerate(values) if k != own]}
             for outcome in named.get(str(key), [str(key)]):
-                masses[outcome] = float(mass)
+                masses[outcome] = _number(mass)
     total = sum(masses.values())
     if spec.preset == "informed" and written is not None:
         require(total <= 1 + 1e-9, f"{where}: means must not sum to more than 1, got {total:g}.")
+        require(
+            masses[values[own]] == 0 or total >= 1 - 1e-9,
+            f"{where}: the means sum to {total:g}; make it 1, or leave the own value out to take the rest.",
+        )
         masses[values[own]] += max(0.0, 1 - total)
         total = 1.0
     require(total > 0, f"{where}: every outcome has the mass 0; give positive masses to what can happen.")
-    scale = 1.0 if spec.strength is None else spec.strength / total
+    scale = 1.0 if spec.strength is None else _number(spec.strength) / total
     return {outcome: mass * scale for outcome, mass in masses.items()}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _number(value: Any) -> float:
+    """A number, also one written as a string; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -37,7 +37,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
         return 2
     except KeyboardInterrupt:
         print(
-            "\nfairvae: interrupted. A run goes on with the same command and --resume (without --overwrite).",
+            "\nfairvae: interrupted. The same command goes on; train needs --resume, and no --overwrite.",
             file=sys.stderr,
         )
         return 130

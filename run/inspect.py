@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyro_fairvae.run.command import add_options, given_options
 
+from pyro_fairvae.checkpoint import make_folder
 from pyro_fairvae.errors import require
 from pyro_fairvae.options import build
 from pyro_fairvae.report import draw_posterior, posterior_table
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     )
     inspected = inspect_runs(arguments.runs, config)
     out = arguments.out or arguments.runs[0]
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, draws in inspected.draws.items():
         print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
         truth = None if inspected.truth is None else inspected.truth[name]

@@ -38,7 +38,7 @@ Presets:
 
 Examples:
   fairvae priors show paper
-  fairvae priors show '{{preset: informed, strength: 50, rows: {{Female: {{unavailable: 0.7}}}}}}'
+  fairvae priors show '{{preset: informed, strength: 50, rows: {{every: {{unavailable: 0.7}}}}}}'
   fairvae priors show flat --group race5 --figure flat.png
   fairvae priors show truthful --values Yes,No,Other
 """

@@ -2,7 +2,7 @@
 
 The folder given by --out receives config.json (every option, and versions), history.csv (each part of
 the objective by epoch and member), results.json (metrics of every member), posterior.json (who
-withholds, with intervals), three figures and a checkpoint.
+withholds, with intervals), draws.npz (draws of its posteriors), three figures and a checkpoint.
 
 Examples:
   fairvae train --dataset adult --group gender --level sparse --out runs/gender

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.binned import Bins, bin_rows, bin_tables, draw_posterior
+from pyro_fairvae.binned import (
+    Bins,
+    bin_rows,
+    bin_tables,
+    draw_posterior,
+    move_along_isometry,
+    move_spread,
+    swap_groups,
+)
 from pyro_fairvae.data import Missingness, Table, split, synthetic
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import Calibrated, ChannelDraws, calibrate, cannot_tell, describe
@@ -142,6 +150,31 @@ def test_the_likelihood_does_not_change_along_isometries() -> None:
     assert lie.max() - lie.min() > 0.05
     observed = bins.counts[0].sum(0) / bins.counts.sum()
     assert observed == pytest.approx(shares.mean(0) @ HONEST, abs=0.01)
+
+
+def test_moves_leave_the_prior_as_it_is() -> None:
+    """Exact draws from an uneven prior stay such under isometries, swaps and moves of m."""
+    generator = np.random.default_rng(0)
+    size, bins = 20_000, 3
+    priors = [np.array([3.0, 1.0, 1.0]), np.array([1.0, 3.0, 2.0])]
+    rows = [generator.dirichlet(prior, size=(1, size)) for prior in priors]
+    spread = np.exp(generator.normal(size=(1, size, 2)))
+    gamma = generator.standard_gamma(np.broadcast_to(spread[:, :, None], (1, size, bins, 2))).clip(min=1e-300)
+    h = gamma / gamma.sum(-1, keepdims=True)
+
+    def moments() -> np.ndarray:
+        swapped = (rows[0][..., 0] < rows[1][..., 0]).mean()
+        means = [row.mean((0, 1)) for row in rows]
+        return np.array(
+            [swapped, *np.concatenate(means), h[..., 0].mean(), h[..., 0].var(), np.log(spread).mean()]
+        )
+
+    before = moments()
+    for _ in range(40):
+        move_along_isometry(generator, rows, h, priors, spread)
+        swap_groups(generator, rows, h, priors, spread)
+        move_spread(generator, h, spread)
+    assert moments() == pytest.approx(before, abs=0.012)
 
 
 def test_what_cannot_be_told_is_said() -> None:

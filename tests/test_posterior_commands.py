@@ -81,7 +81,7 @@ def test_inspect_refuses_what_it_cannot_show(
 
 
 def test_priors_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prior = "{preset: informed, strength: 50, rows: {Female: {unavailable: 0.7}}}"
+    prior = "{preset: informed, strength: 50, rows: {Female: {unavailable: 0.7}, Male: {unavailable: 0.2}}}"
     assert run("priors", "show", prior, "--figure", tmp_path / "prior.png") == 0
     printed = capsys.readouterr().out
     assert "Female  unavailable    35  0.700  [0.590, 0.801]" in printed
@@ -89,6 +89,8 @@ def test_priors_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (tmp_path / "prior.png").read_bytes().startswith(b"\x89PNG")
     assert run("priors", "show", "flat", "--values", "Yes,No,Maybe") == 0
     assert "people may misstate" in capsys.readouterr().out
+    assert run("priors", "show", "flat", "--figure", tmp_path / "prior.xyz") == 2
+    assert "its ending must be one of" in capsys.readouterr().err
     assert run("priors", "show", "{rows: {Femle: {own: 1}}}") == 2
     assert "Did you mean 'Female'" in capsys.readouterr().err
 
@@ -125,9 +127,12 @@ def test_recover_sets_the_papers_figures_beside_ours(
     printed = capsys.readouterr().out
     line = next(line for line in printed.splitlines() if "P(∅|Male)" in line)
     assert "0.40   0.43" in line  # the truth, and the paper's
-    assert "0.0583" in printed  # the paper's mean error on Adult-gender
+    assert "0.0450" in printed  # the paper's mean error on Adult-gender at this level
     found = pd.read_csv(tmp_path / "recovery.csv")
     assert set(found.seed) == {0, 1}
+    (tmp_path / "file").touch()
+    assert run("recover", "--rows", "600", "--out", tmp_path / "file") == 2
+    assert "cannot make the folder" in capsys.readouterr().err
     assert run("recover", "--levels", "spars", "--out", tmp_path) == 2
     assert "Did you mean 'sparse'" in capsys.readouterr().err
 

@@ -66,7 +66,7 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
     asked = [np.asarray(codes[name], dtype=np.int64) for name in attributes.names]
     return Table(
         raw[NUMBERS].astype(float),
-        raw[CATEGORIES].assign(**beside),
+        raw[CATEGORIES].assign(**beside).astype("category"),  # so that some rows keep the columns of all
         raw["income"].str.startswith(">50K").to_numpy().astype(np.int64),
         np.ravel_multi_index(asked, sizes),
         CLASSES,

@@ -60,7 +60,7 @@ class Table:
 
     def take(self, rows: int, seed: int) -> Table:
         """``rows`` of them, drawn at random without replacement."""
-        require(rows <= self.rows, f"{rows} rows were asked for, but the table has {self.rows}.")
+        require(0 < rows <= self.rows, f"{rows} rows were asked for, but the table has {self.rows}.")
         chosen = np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
         return replace(
             self,

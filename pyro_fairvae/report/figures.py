@@ -13,12 +13,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy import stats
 
 from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.checkpoint import write_whole
+from pyro_fairvae.errors import require
 from pyro_fairvae.posterior import ChannelDraws
-from pyro_fairvae.priors import OWN
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -111,7 +112,7 @@ def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = N
         (r, e)
         for r, row in enumerate(channel.rows)
         for e, outcome in enumerate(row.outcomes)
-        if outcome not in (OWN, *row.label.split(": ")[-1].split(", ")[:1])
+        if outcome != row.own
     ]
     columns = min(4, len(shown))
     lines = -(-len(shown) // columns)
@@ -122,7 +123,7 @@ def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = N
     for panel, (r, e) in zip(panels, shown, strict=False):
         row = channel.rows[r]
         outcome = row.outcomes[e]
-        point = None if known is None else float(known[r][e])
+        point = None if known is None or np.isnan(known[r][e]) else float(known[r][e])
         name = "∅" if outcome == UNAVAILABLE else outcome
         _density(panel, draws.of(r, outcome).flatten(), row.prior[e], sum(row.prior) - row.prior[e], point,
                  COLOURS[r % len(COLOURS)])  # fmt: skip
@@ -153,14 +154,16 @@ def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
     """Rates of withholding against the number of rows, a colour for each prior, a panel for each rate."""
     shown = rates[(rates.channel == "a") & (rates.says == UNAVAILABLE)]
     panels_of = list(shown.groupby(["level", "given"], sort=False))
-    figure = _figure(3.4 * len(panels_of), 3.4)
+    priors = list(dict.fromkeys(shown.prior))
+    figure = _figure(3.4 * len(panels_of), 3.6)
     panels = figure.subplots(1, len(panels_of), squeeze=False)[0]
     for panel, ((level, given), of) in zip(panels, panels_of, strict=True):
-        _by_rows(panel, of, "mean", lambda by_rows: (by_rows["q05"].mean(), by_rows["q95"].mean()))
-        panel.axhline(of.truth.iloc[0], color="black", linestyle="--", linewidth=1.2)
+        _by_rows(panel, of, priors, "mean", lambda by_rows: (by_rows["q05"].mean(), by_rows["q95"].mean()))
+        if np.isfinite(of.truth.iloc[0]):
+            panel.axhline(of.truth.iloc[0], color="black", linestyle="--", linewidth=1.2)
         panel.set_title(f"P(∅ | {given}), {level}", fontsize=9)
     panels[0].set_ylabel("posterior mean and 90 % interval,\nmeans over seeds (dashed: truth)")
-    panels[-1].legend(frameon=False, fontsize=7)
+    _legend(figure, priors)
     _write(figure, path)
 
 
@@ -169,36 +172,55 @@ def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
     shown = metrics.assign(value=100 * metrics["value"])
     panels_of = list(shown.groupby(["metric", "level", "weight"], sort=False))
     columns = len(panels_of) // 2
+    priors = list(dict.fromkeys(shown.prior))
     figure = _figure(3.4 * columns, 6.4)
     panels = figure.subplots(2, columns, squeeze=False).flatten()
     order = sorted(panels_of, key=lambda each: each[0][0] != "error")
     for panel, ((metric, level, weight), of) in zip(panels, order, strict=True):
-        _by_rows(panel, of, "value", lambda by_rows: (by_rows["value"].min(), by_rows["value"].max()))
+        _by_rows(panel, of, priors, "value", lambda by_rows: (by_rows["value"].min(), by_rows["value"].max()))
         panel.set_title(
             f"{str(metric).upper() if metric == 'deo' else metric}, λ={weight:g}, {level}", fontsize=9
         )
     for row in (0, columns):
         panels[row].set_ylabel("% on test, mean and range over seeds")
-    panels[columns - 1].legend(frameon=False, fontsize=7)
+    _legend(figure, priors)
     _write(figure, path)
 
 
-def _by_rows(panel: Axes, of: pd.DataFrame, column: str, ends: Callable[[Any], tuple[Any, Any]]) -> None:
+def _by_rows(
+    panel: Axes,
+    of: pd.DataFrame,
+    priors: Sequence[str],
+    column: str,
+    ends: Callable[[Any], tuple[Any, Any]],
+) -> None:
     """Means of a column against the number of rows, with bars between ``ends``, a colour for each prior."""
-    priors = list(dict.fromkeys(of.prior))
     for p, prior in enumerate(priors):
         by_rows = of[of.prior == prior].groupby("rows")
-        sizes = np.array(sorted(by_rows.groups), dtype=float) * 1.06 ** (p - (len(priors) - 1) / 2)
+        if not by_rows.groups:
+            continue
+        sizes = by_rows[column].mean().index.to_numpy(dtype=float) * 1.06 ** (p - (len(priors) - 1) / 2)
         mean = by_rows[column].mean().to_numpy()
         low, high = (end.to_numpy() for end in ends(by_rows))
-        label = prior if len(prior) <= 24 else prior[:21] + "…"
         panel.errorbar(
             sizes, mean, [mean - low, high - mean], fmt="o-", color=COLOURS[p % len(COLOURS)],
-            linewidth=1, markersize=4, capsize=2, label=label,
+            linewidth=1, markersize=4, capsize=2,
         )  # fmt: skip
     panel.set_xscale("log")
     panel.set_xlabel("rows")
     _bare(panel)
+
+
+def _legend(figure: Figure, priors: Sequence[str]) -> None:
+    """One legend for all panels."""
+    handles = [
+        Line2D([], [], marker="o", markersize=4, linewidth=1, color=COLOURS[p % len(COLOURS)])
+        for p in range(len(priors))
+    ]
+    labels = [prior if len(prior) <= 40 else prior[:37] + "…" for prior in priors]
+    figure.legend(
+        handles, labels, frameon=False, fontsize=7, ncols=min(4, len(priors)), loc="outside upper center"
+    )
 
 
 def _density(
@@ -235,6 +257,9 @@ def _bare(axes: Axes) -> None:
 
 
 def _write(figure: Figure, path: Path) -> None:
+    kind = path.suffix.removeprefix(".")
+    known = figure.canvas.get_supported_filetypes()
+    require(kind in known, f"cannot draw {path}: its ending must be one of {', '.join(sorted(known))}.")
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.removeprefix("."))
+    figure.savefig(buffer, format=kind)
     write_whole(path, buffer.getvalue())

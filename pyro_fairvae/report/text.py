@@ -36,11 +36,13 @@ def _percent(share: float) -> str:
 def withholding_table(posterior: dict[str, Any]) -> str:
     """How often each group withholds: posterior mean, 90 % interval, and the truth where known."""
     rows = {label: row[UNAVAILABLE] for label, row in posterior["a"].items() if UNAVAILABLE in row}
-    greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 else {}
+    one_attribute = not any(": " in label for label in rows)
+    greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 and one_attribute else {}
     truth = any("truth" in row for row in rows.values())
     lines = [["P(∅ | group)", "", "mean", "5 %", "95 %", *(["truth"] if truth else [])]]
     for label, found in reversed(rows.items()):
-        numbers = [f"{found[key]:.3f}" for key in ("mean", "q05", "q95", *(["truth"] if truth else []))]
+        keys = ("mean", "q05", "q95", *(["truth"] if truth else []))
+        numbers = [f"{found[key]:.3f}" if key in found else "–" for key in keys]
         lines.append([label, greek.get(label, ""), *numbers])
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
     return align(lines) + f"\n({posterior['describes']})" + warnings

@@ -88,7 +88,10 @@ def _inspect_run(run: Path, config: InspectConfig) -> Inspected:
         any(key.startswith(f"{source}/") for key in arrays),
         f"{run} holds no {source} posterior; it was trained with --intervals given_h. Use --source guide.",
     )
-    draws = {each.name: kept_draws(arrays, source, each) for each in trained.channels()}
+    try:
+        draws = {each.name: kept_draws(arrays, source, each) for each in trained.channels()}
+    except KeyError as reason:
+        raise InputError(f"{run / DRAWS} is of another run: it has no {reason}.") from reason
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == "guide":
         describes = "the guide's, all members pooled with equal weight, given h and g"
@@ -102,15 +105,22 @@ def _inspect_run(run: Path, config: InspectConfig) -> Inspected:
         describes = (
             f"the guide's of member {config.member} (λ = {trained.lambdas[config.member]:g}), given h and g"
         )
-    warnings = json.loads((run / POSTERIOR).read_text())["warnings"] if source == "calibrated" else []
+    warnings = _warnings(run / POSTERIOR) if source == "calibrated" else []
     return Inspected(draws, trained.data.truth_by_channel(), describes, warnings)
+
+
+def _warnings(path: Path) -> list[str]:
+    try:
+        return list(json.loads(path.read_text())["warnings"])
+    except (json.JSONDecodeError, KeyError) as reason:
+        raise InputError(f"{path} is broken. Evaluate the run again by fairvae train --resume.") from reason
 
 
 def read_draws(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as reason:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as reason:
         raise InputError(f"{path} is broken: {reason}. Evaluate the run again by --resume.") from reason
 
 

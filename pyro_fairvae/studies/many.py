@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ class Many:
 
     fit: Fit
     calibrated: dict[str, Calibrated]  # a table for each data set
+    training_seconds: float
+    calibration_seconds: float
 
 
 def train_many(
@@ -45,6 +48,7 @@ def train_many(
         if report is not None and (done.epoch % 5 == 0 or done.epoch == done.epochs):
             report(f"  epoch {done.epoch} of {done.epochs}, {len(each)} members at once")
 
+    start = time.perf_counter()
     fitted = fit(
         Observed.stack([splits.train for splits, _, _ in each]),
         Observed.stack([splits.validation for splits, _, _ in each]),
@@ -54,8 +58,10 @@ def train_many(
         device,
         after_epoch=after_epoch,
     )
+    trained = time.perf_counter()
     tables = Observed.stack([splits.train for splits in parts])
-    return Many(fitted, calibrate_fit(fitted, tables, list(seeds)))
+    calibrated = calibrate_fit(fitted, tables, list(seeds))
+    return Many(fitted, calibrated, trained - start, time.perf_counter() - trained)
 
 
 def once(

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from pyro_fairvae.checkpoint import write_csv
+from pyro_fairvae.checkpoint import make_folder, write_csv
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, load, split, synthetic
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.metrics import evaluate
@@ -69,7 +69,7 @@ def study(
 
     All levels and seeds of a prior and a number of rows are members of one run. Finished parts are kept.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     lines: list[dict[str, Any]] = []
     for prior, rows in product(config.priors, config.rows):
         report(f"prior {prior}, {rows} rows")
@@ -131,17 +131,18 @@ def rate_lines(found: pd.DataFrame) -> list[list[str]]:
     rows = found[(found.channel == "a") & (found.says == "unavailable")]
     for (prior, level, size, given), of in rows.groupby(["prior", "level", "rows", "given"], sort=False):
         held = ((of.q05 <= of.truth) & (of.truth <= of.q95)).sum()
+        known = of.truth.notna().all()  # not where groups of different rates share a row
         lines.append(
             [
                 str(prior),
                 str(level),
                 str(size),
                 f"P(∅|{given})",
-                f"{of.truth.iloc[0]:.2f}",
+                f"{of.truth.iloc[0]:.2f}" if known else "–",
                 f"{of['mean'].mean():.3f}",
                 f"{of['mean'].std():.3f}",
                 f"{(of.q95 - of.q05).mean():.3f}",
-                f"{held}/{len(of)}",
+                f"{held}/{len(of)}" if known else "–",
             ]
         )
     return lines

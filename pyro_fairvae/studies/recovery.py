@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyro_fairvae.checkpoint import write_csv
+from pyro_fairvae.checkpoint import make_folder, write_csv
 from pyro_fairvae.data import DATASETS, LEVELS, Table, load, split
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.options import build, option
@@ -47,6 +47,7 @@ class RecoverConfig:
         for level in self.levels:
             choose("level", level, LEVELS)
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")
+        require(self.rows is None or self.rows >= 20, f"rows must be at least 20, got {self.rows}.")
         self.settings()
 
     def settings(self) -> Settings:
@@ -57,7 +58,7 @@ def recover(
     config: RecoverConfig, out: Path, device: torch.device, data_dir: Path | None, report: Report
 ) -> pd.DataFrame:
     """A line for each group, level, seed and outcome, in ``recovery.csv``, too. Finished parts are kept."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     lines: list[dict[str, Any]] = []
     options = {"seeds": config.seeds, "epochs": config.epochs, "rows": config.rows, "prior_a": config.prior_a}
     for group in config.groups:
@@ -97,7 +98,7 @@ def recovery_lines(found: pd.DataFrame) -> list[list[str]]:
     rows = found[(found.channel == "a") & (found.says == "unavailable")]
     for (group, level, given), of in rows.groupby(["group", "level", "given"], sort=False):
         index = list(dict.fromkeys(rows[(rows.group == group)].given)).index(given)
-        binary = len(set(rows[rows.group == group].given)) == 2
+        binary = (str(group), str(level)) in PAPER and index < 2
         paper = PAPER.get((str(group), str(level)))
         held = ((of.q05 <= of.truth) & (of.truth <= of.q95)).sum()
         lines.append(
@@ -125,7 +126,7 @@ def summary_lines(found: pd.DataFrame) -> list[list[str]]:
     for group, of in rows.groupby("group", sort=False):
         known = [
             abs(value - truth)
-            for level in LEVELS
+            for level in dict.fromkeys(of.level)
             if (str(group), level) in PAPER
             for value, truth in zip(PAPER[str(group), level], reversed(LEVELS[level]), strict=True)
         ]

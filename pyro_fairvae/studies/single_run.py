@@ -304,12 +304,7 @@ def _check_free(out: Path, allowed: set[str]) -> None:
 
 
 def _open_folder(out: Path, config: TrainConfig, device: torch.device, fresh: bool) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        raise InputError(
-            f"cannot make the folder {out}: {reason.strerror}. Choose another with --out."
-        ) from reason
+    checkpoint.make_folder(out)
     checkpoint.write_json(out / CONFIG, config.flat() | {ENVIRONMENT: environment(device)})
     if fresh:
         for name in FILES:

@@ -3,11 +3,12 @@ r"""Posterior of a channel that holds whatever the networks are worth.
 Sort rows into bins by x alone, with scores from networks that have not seen them (:mod:`.crossfit`). Where
 what is written down depends on a alone, every bin b obeys
 
-.. math:: \log m_a \sim N(0, 1), \quad h_b \sim \mathrm{Dir}(m), \quad
+.. math:: \frac{h_b(a)}{\sum_{a' \ge a} h_b(a')} \sim \mathrm{Beta}(m_{a1}, m_{a2}), \quad
           C_r \sim \mathrm{Dir}(\mathrm{prior}_r), \quad \tilde a_i \sim \sum_a h_b(a)\, P(\tilde a | a),
           \quad P(\tilde a|a) \text{ made of the rows } C_r,
 
-exactly, since h_b is the mean of P(a|x) over the bin; how the groups spread over bins, m, is learned. So the
+exactly, since h_b is the mean of P(a|x) over the bin; how the groups spread over bins is learned, log m being
+normal, with a mean and a spread for each group, lest the spread of one tell how frequent another is. So the
 posterior of C given the counts in the bins has the coverage it claims: a bad network makes bins that are
 alike, and the interval wide. It is drawn by Gibbs sampling, which is conjugate but for m, for many tables at
 once.
@@ -75,12 +76,19 @@ def bin_tables(scores: np.ndarray, observed: np.ndarray, outcomes: int) -> Bins:
 
 
 def draw_posterior(
-    channel: Channel, bins: Bins, draws: int = 500, warmup: int = 250, chains: int = 8, seed: int = 0
+    channel: Channel,
+    bins: Bins,
+    draws: int = 500,
+    warmup: int = 250,
+    chains: int = 8,
+    seed: int = 0,
+    every: int = 1,
 ) -> list[np.ndarray]:
     """Draws of each row of C, (chains, draws, tables, support), by Gibbs sampling of C, h and m.
 
     Given C and h, the people of a bin who wrote down o fall to the groups by a multinomial with probabilities
-    ∝ h_b(a) P(o|a); given how many of them there are, rows and bins are Dirichlet.
+    ∝ h_b(a) P(o|a); given how many of them there are, rows are Dirichlet and the shares in bins Beta. A draw
+    is kept after ``every`` sweeps.
     """
     generator = np.random.default_rng([seed])
     counts = bins.counts
@@ -106,9 +114,10 @@ def draw_posterior(
             priors, (np.einsum("...ao,eao->...e", said, each) for each in picked), strict=True
         )
     ]
-    spread = np.ones((chains, tables, channel.values))
+    spread = np.ones((chains, tables, channel.values - 1, 2))
     kept: list[list[np.ndarray]] = [[] for _ in rows]
-    every = THINNED if isometric else 1
+    every = every * (THINNED if isometric else 1)
+    warmup = warmup * every
     for step in range(warmup + draws * every):
         matrix = np.ones((chains, tables, channel.values, outcomes))
         for row, each, other in zip(rows, picked, rest, strict=True):
@@ -117,7 +126,7 @@ def draw_posterior(
         # (chains, tables, bins, outcomes, values): people by what they wrote down and what they are
         joint = h[..., None, :] * matrix.swapaxes(-1, -2)[:, :, None]
         people = _allocate(generator, repeated, joint)
-        h = dirichlet(spread[:, :, None] + people.sum(-2))
+        h = draw_shares(generator, people.sum(-2), spread)
         cells = people.sum(2).swapaxes(-1, -2)  # (chains, tables, values, outcomes)
         rows = [
             dirichlet(prior + np.einsum("...ao,eao->...e", cells, each))
@@ -153,17 +162,16 @@ def move_along_isometry(
     of_j = h[..., j] + h[..., i] - of_i
     possible = (row > 0).all(-1) & (of_j > 0).all(-1)
 
-    def logs(values: np.ndarray) -> np.ndarray:
-        return np.log(np.where(possible[..., None], values, 1.0).clip(min=1e-300))
-
-    change = ((priors[i] - 1) * (logs(row) - logs(rows[i]))).sum(-1)
-    for group, values in ((i, of_i), (j, of_j)):
-        change += (spread[..., group] - 1) * (logs(values) - logs(h[..., group])).sum(-1)
+    moved = h.copy()
+    moved[..., i], moved[..., j] = of_i, of_j
+    moved = np.where(possible[..., None, None], moved, h)
+    row = np.where(possible[..., None], row, rows[i])
+    change = ((priors[i] - 1) * (_log(row) - _log(rows[i]))).sum(-1)
+    change += log_density(moved, spread) - log_density(h, spread)
     change += t[..., 0] * (row.shape[-1] - 1 - h.shape[-2])
     accepted = possible & (np.log(generator.random(change.shape)) < change)
     rows[i][accepted] = row[accepted]
-    for group, values in ((i, of_i), (j, of_j)):
-        h[..., group] = np.where(accepted[..., None], values, h[..., group])
+    h[accepted] = moved[accepted]
 
 
 def swap_groups(
@@ -175,30 +183,65 @@ def swap_groups(
 ) -> None:
     """One Metropolis step, in place, that calls two groups at random by each other's name."""
     i, j = generator.choice(len(rows), size=2, replace=False)
-    logs = [np.log(rows[group].clip(min=1e-300)) for group in (i, j)]
-    change = ((priors[i] - priors[j]) * (logs[1] - logs[0])).sum(-1)
+    order = np.arange(h.shape[-1])
+    order[[i, j]] = j, i
+    named = h[..., order]
+    # Of two groups m goes with the names; of more the same m has to do.
+    moved = spread[..., ::-1] if h.shape[-1] == 2 else spread
+    change = ((priors[i] - priors[j]) * (_log(rows[j]) - _log(rows[i]))).sum(-1)
+    change += log_density(named, moved) - log_density(h, spread)
     # Half of the proposals are to stay, or the chain would swap to and fro.
     accepted = np.log(2 * generator.random(change.shape)) < np.minimum(change, 0.0)
     rows[i][accepted], rows[j][accepted] = rows[j][accepted], rows[i][accepted]
-    h[..., [i, j]] = np.where(accepted[..., None, None], h[..., [j, i]], h[..., [i, j]])
-    spread[..., [i, j]] = np.where(accepted[..., None], spread[..., [j, i]], spread[..., [i, j]])
+    h[accepted], spread[accepted] = named[accepted], moved[accepted]
 
 
 def move_spread(generator: np.random.Generator, h: np.ndarray, spread: np.ndarray) -> None:
-    """A Metropolis step, in place, for each entry of m, and one for all at once."""
-    bins, values = h.shape[-2:]
-    sums = np.log(h.clip(min=1e-300)).sum(-2)
+    """A Metropolis step, in place, for each of the two numbers m of each group, and one for both at once."""
+    of_group, rest = _sticks(h)
+    sums = np.stack([_log(of_group).sum(-2), _log(rest).sum(-2)], axis=-1)  # as spread
 
-    def log_density(m: np.ndarray) -> np.ndarray:
-        likelihood = bins * (gammaln(m.sum(-1)) - gammaln(m).sum(-1)) + ((m - 1) * sums).sum(-1)
-        return likelihood - (np.log(m) ** 2).sum(-1) / (2 * SPREAD**2)  # as a density of log m
+    def density(m: np.ndarray) -> np.ndarray:
+        """Of each group's log m given h, up to a constant."""
+        normal = gammaln(m.sum(-1)) - gammaln(m).sum(-1)
+        return h.shape[-2] * normal + (m * sums).sum(-1) - (np.log(m) ** 2).sum(-1) / (2 * SPREAD**2)
 
-    for moved in (*np.eye(values), np.ones(values)):
+    for direction in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
         step = generator.normal(scale=generator.choice([0.1, 0.5]), size=(*spread.shape[:-1], 1))
-        proposed = spread * np.exp(step * moved)
-        change = log_density(proposed) - log_density(spread)
-        accepted = np.log(generator.random(change.shape)) < change
+        proposed = spread * np.exp(step * np.array(direction))
+        accepted = np.log(generator.random(step.shape[:-1])) < density(proposed) - density(spread)
         spread[accepted] = proposed[accepted]
+
+
+def draw_shares(generator: np.random.Generator, people: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """h given how many people of each group are in the bins, (…, bins, values)."""
+    later = people[..., ::-1].cumsum(-1)[..., ::-1] - people  # of the groups after a group
+    gamma = [
+        generator.standard_gamma(spread[:, :, None, :, k] + counts[..., :-1]).clip(min=1e-300)
+        for k, counts in enumerate((people, later))
+    ]
+    own = gamma[0] / (gamma[0] + gamma[1])
+    left = np.concatenate([np.ones_like(own[..., :1]), np.cumprod(1 - own, axis=-1)], axis=-1)
+    return np.concatenate([own, np.ones_like(own[..., :1])], axis=-1) * left
+
+
+def log_density(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """log p(h | m), summed over bins."""
+    of_group, rest = _sticks(h)
+    a, b = spread[:, :, None, :, 0], spread[:, :, None, :, 1]
+    each = (a - 1) * _log(of_group) + (b - 1) * _log(rest) + gammaln(a + b) - gammaln(a) - gammaln(b)
+    left = h[..., ::-1].cumsum(-1)[..., ::-1][..., :-1]
+    return (each - _log(left)).sum((-1, -2))
+
+
+def _sticks(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of each group but the last among it and those after it, and what is left to those after it."""
+    left = h[..., ::-1].cumsum(-1)[..., ::-1].clip(min=1e-300)
+    return h[..., :-1] / left[..., :-1], left[..., 1:] / left[..., :-1]
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    return np.log(values.clip(min=1e-300))
 
 
 def _allocate(generator: np.random.Generator, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:

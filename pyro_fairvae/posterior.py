@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ INTERVAL = (0.05, 0.95)
 LITTLE = 0.95  # contraction below which the data are said to tell little
 SWAPPED = 0.01  # share of draws with groups swapped above which it is said
 DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
+LONGER = 10  # times as many sweeps for chains that disagree
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,10 @@ def calibrate(
     ):
         said = observed.expand(len(seeds), train.rows).cpu().numpy()
         bins = bin_tables(scores.double().cpu().numpy(), said, channel.outcomes)
-        rows = draw_posterior(channel, bins, draws=draws, seed=derive_seed(seeds[0], 7))
+        drawn = partial(draw_posterior, channel, bins, draws, seed=derive_seed(seeds[0], 7))
+        rows = drawn()
+        if max(_r_hat(row[..., e]) for row in rows for e in range(row.shape[-1])) > DISAGREEMENT:
+            rows = drawn(every=LONGER)
         found[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
     return found
 
@@ -180,7 +185,7 @@ def describe(
                 summary["contraction"] = float(1 - values.var() / before.variance[e])
             if chains and values.shape[0] > 1:
                 tensor = torch.from_numpy(values)
-                summary["r_hat"] = float(split_gelman_rubin(tensor, chain_dim=0, sample_dim=1).max())
+                summary["r_hat"] = _r_hat(values)
                 summary["ess"] = float(effective_sample_size(tensor, chain_dim=0, sample_dim=1).min())
             if known is not None and np.isfinite(known[r][e]):
                 summary["truth"] = float(known[r][e])
@@ -192,6 +197,11 @@ def beta_interval(mass: float, rest: float) -> tuple[float, float]:
     """The 90 % interval of one entry of a Dirichlet, whose other entries sum to ``rest``."""
     low, high = stats.beta.ppf(INTERVAL, mass, rest)
     return float(low), float(high)
+
+
+def _r_hat(values: np.ndarray) -> float:
+    """Split R̂ of (chains, draws, tables), the largest over tables."""
+    return float(split_gelman_rubin(torch.from_numpy(values), chain_dim=0, sample_dim=1).max())
 
 
 def _summary(values: np.ndarray) -> dict[str, Any]:
@@ -233,7 +243,7 @@ def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
                 f"{shares.max():.2f}, and it must vary for the rate to be known."
             )
         if rates.shape[0] > 1:
-            r_hat = float(split_gelman_rubin(torch.from_numpy(rates), chain_dim=0, sample_dim=1).max())
+            r_hat = _r_hat(rates)
             if r_hat > DISAGREEMENT:
                 found.append(
                     f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}); mind its interval."

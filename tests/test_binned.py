@@ -12,6 +12,7 @@ from pyro_fairvae.binned import (
     bin_rows,
     bin_tables,
     draw_posterior,
+    draw_shares,
     move_along_isometry,
     move_spread,
     swap_groups,
@@ -152,28 +153,28 @@ def test_the_likelihood_does_not_change_along_isometries() -> None:
     assert observed == pytest.approx(shares.mean(0) @ HONEST, abs=0.01)
 
 
-def test_moves_leave_the_prior_as_it_is() -> None:
+@pytest.mark.parametrize("groups", [2, 3])
+def test_moves_leave_the_prior_as_it_is(groups: int) -> None:
     """Exact draws from an uneven prior stay such under isometries, swaps and moves of m."""
     generator = np.random.default_rng(0)
     size, bins = 20_000, 3
-    priors = [np.array([3.0, 1.0, 1.0]), np.array([1.0, 3.0, 2.0])]
+    priors = [1 + 2.0 * np.eye(groups + 1)[g] + (g == 1) * np.eye(groups + 1)[-1] for g in range(groups)]
     rows = [generator.dirichlet(prior, size=(1, size)) for prior in priors]
-    spread = np.exp(generator.normal(size=(1, size, 2)))
-    gamma = generator.standard_gamma(np.broadcast_to(spread[:, :, None], (1, size, bins, 2))).clip(min=1e-300)
-    h = gamma / gamma.sum(-1, keepdims=True)
+    spread = np.exp(generator.normal(size=(1, size, groups - 1, 2)))
+    h = draw_shares(generator, np.zeros((1, size, bins, groups)), spread)
 
     def moments() -> np.ndarray:
         swapped = (rows[0][..., 0] < rows[1][..., 0]).mean()
         means = [row.mean((0, 1)) for row in rows]
-        return np.array(
-            [swapped, *np.concatenate(means), h[..., 0].mean(), h[..., 0].var(), np.log(spread).mean()]
-        )
+        of_bins = [h[..., 0].mean(), h[..., 0].var(), h[..., 1].mean(), h[..., 1].var()]
+        return np.array([swapped, *np.concatenate(means), *of_bins, np.log(spread).mean()])
 
     before = moments()
     for _ in range(40):
         move_along_isometry(generator, rows, h, priors, spread)
         swap_groups(generator, rows, h, priors, spread)
         move_spread(generator, h, spread)
+    assert h.sum(-1) == pytest.approx(1)
     assert moments() == pytest.approx(before, abs=0.012)
 
 

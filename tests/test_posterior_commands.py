@@ -12,13 +12,15 @@ import pytest
 from pyro_fairvae.data import Table
 from tests.command_line import SYNTHETIC, run
 
+CALIBRATED = [*SYNTHETIC, "--intervals", "calibrated"]
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two finished runs that differ in their seed."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in ("0", "1"):
-        assert run(*SYNTHETIC, "--seed", seed, "--out", folder / seed) == 0
+        assert run(*CALIBRATED, "--seed", seed, "--out", folder / seed) == 0
     return [folder / "0", folder / "1"]
 
 
@@ -141,7 +143,7 @@ def test_two_attributes_train_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["--group", "first+second", "--prior-a", "{first: {given: second}, second: mar}"]
-    assert run(*SYNTHETIC, *given, "--out", tmp_path / "run") == 0
+    assert run(*CALIBRATED, *given, "--out", tmp_path / "run") == 0
     posterior = json.loads((tmp_path / "run" / "posterior.json").read_text())["a"]
     assert set(posterior) == {"first: 0, 0", "first: 0, 1", "first: 1, 0", "first: 1, 1", "second: every"}
     assert "first: 1, 0" in capsys.readouterr().out

@@ -75,6 +75,15 @@ def bin_tables(scores: np.ndarray, observed: np.ndarray, outcomes: int) -> Bins:
     return Bins(np.stack(counts), np.stack(means))
 
 
+@dataclass(frozen=True)
+class State:
+    """Where chains are; moves change its arrays in place."""
+
+    rows: list[np.ndarray]  # C on its supports, (chains, tables, support) each
+    h: np.ndarray  # (chains, tables, bins, values)
+    spread: np.ndarray  # m, (chains, tables, values − 1, 2)
+
+
 def draw_posterior(
     channel: Channel,
     bins: Bins,
@@ -133,8 +142,9 @@ def draw_posterior(
             for prior, each in zip(priors, picked, strict=True)
         ]
         if isometric:
-            move_along_isometry(generator, rows, h, priors, spread)
-            swap_groups(generator, rows, h, priors, spread)
+            state = State(rows, h, spread)
+            move_along_isometry(generator, state, priors)
+            swap_groups(generator, state, priors)
         move_spread(generator, h, spread)
         if step >= warmup and (step - warmup) % every == 0:
             for store, row in zip(kept, rows, strict=True):
@@ -142,26 +152,20 @@ def draw_posterior(
     return [np.stack(store, axis=1) for store in kept]
 
 
-def move_along_isometry(
-    generator: np.random.Generator,
-    rows: list[np.ndarray],
-    h: np.ndarray,
-    priors: list[np.ndarray],
-    spread: np.ndarray,
-) -> None:
+def move_along_isometry(generator: np.random.Generator, state: State, priors: list[np.ndarray]) -> None:
     r"""One Metropolis step, in place, that leaves :math:`\sum_a h_b(a) P(o|a)` as it is.
 
     For two groups i and j at random, row i becomes :math:`e^t C_i + (1 - e^t) C_j` and what bins hold of i
     :math:`e^{-t} h_b(i)`, the rest going to j, with t normal; the map has the Jacobian
-    :math:`e^{t (\text{outcomes} - 1 - \text{bins})}`. ``spread`` is m.
+    :math:`e^{t (\text{outcomes} - 1 - \text{bins})}`.
     """
+    rows, h, spread = state.rows, state.h, state.spread
     i, j = generator.choice(len(rows), size=2, replace=False)
     t = generator.normal(scale=generator.choice([0.02, 0.1, 0.5]), size=(*rows[i].shape[:-1], 1))
     row = np.exp(t) * rows[i] + (1 - np.exp(t)) * rows[j]
     of_i = np.exp(-t) * h[..., i]
     of_j = h[..., j] + h[..., i] - of_i
     possible = (row > 0).all(-1) & (of_j > 0).all(-1)
-
     moved = h.copy()
     moved[..., i], moved[..., j] = of_i, of_j
     moved = np.where(possible[..., None, None], moved, h)
@@ -174,14 +178,9 @@ def move_along_isometry(
     h[accepted] = moved[accepted]
 
 
-def swap_groups(
-    generator: np.random.Generator,
-    rows: list[np.ndarray],
-    h: np.ndarray,
-    priors: list[np.ndarray],
-    spread: np.ndarray,
-) -> None:
+def swap_groups(generator: np.random.Generator, state: State, priors: list[np.ndarray]) -> None:
     """One Metropolis step, in place, that calls two groups at random by each other's name."""
+    rows, h, spread = state.rows, state.h, state.spread
     i, j = generator.choice(len(rows), size=2, replace=False)
     order = np.arange(h.shape[-1])
     order[[i, j]] = j, i

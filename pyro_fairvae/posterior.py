@@ -19,9 +19,9 @@ from pyro_fairvae.binned import Bins, bin_tables, draw_posterior
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.crossfit import cross_fit
 from pyro_fairvae.errors import require
+from pyro_fairvae.fitted import Fit
 from pyro_fairvae.program import Settings
 from pyro_fairvae.seeds import derive_seed, seeded
-from pyro_fairvae.training import Fit
 
 INTERVAL = (0.05, 0.95)
 LITTLE = 0.95  # contraction below which the data are said to tell little

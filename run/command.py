@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from pyro_fairvae.errors import InputError
+import pyro
+import torch
+
+from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.options import Option, options_of
+from pyro_fairvae.training import resolve_device
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[str] = ()) -> None:
@@ -25,6 +30,30 @@ def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[
 def given_options(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
     """The options of ``cls`` that were given on the command line."""
     return {name: value for name, value in vars(arguments).items() if name in options_of(cls)}
+
+
+def add_place(parser: argparse.ArgumentParser, out: str) -> None:
+    """Where a study happens, which does not decide its numbers."""
+    parser.add_argument(
+        "--out", type=Path, default=Path(out), help=f"folder for what it produces (default: {out})"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--data-dir", type=Path, help="folder with the data set's files, as in training")
+    parser.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
+
+
+def prepare(arguments: argparse.Namespace) -> torch.device:
+    """Set threads and speed as a study wants them; the device that was asked for."""
+    if arguments.threads is not None:
+        require(arguments.threads >= 1, f"threads must be at least 1, got {arguments.threads}.")
+        torch.set_num_threads(arguments.threads)
+    pyro.enable_validation(False)  # costs a tenth of a step, and the program is tested with it on
+    return resolve_device(arguments.device)
+
+
+def report(words: str) -> None:
+    """Progress in words, beside what the command prints."""
+    print(words, file=sys.stderr, flush=True)
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:

@@ -11,10 +11,9 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from pyro_fairvae.run.command import add_options, given_options
+from pyro_fairvae.run.command import add_options, given_options, report
 
 from pyro_fairvae.options import build
 from pyro_fairvae.report import decision_table
@@ -32,9 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     config = build(DecideConfig, given_options(arguments, DecideConfig))
     device = resolve_device(arguments.device)
-
-    def report(words: str) -> None:
-        print(words, file=sys.stderr)
 
     report(f"Labelling the {config.part} rows by {config.rule} ...")
     results = decide_run(arguments.run, config, device, arguments.data_dir, report)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-import pyro
-import torch
-from pyro_fairvae.run.command import add_options, given_options
+from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, report
 
 from pyro_fairvae import priors
 from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.errors import require
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import describe, prior_draws
 from pyro_fairvae.report import align, draw_posterior, draw_prior_study, draw_study_metrics, prior_table
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lines, study
-from pyro_fairvae.training import resolve_device
 
 STUDY = """Train under several priors, on several levels of missingness and numbers of rows, over seeds.
 
@@ -60,10 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "study", help="how the answer moves with the prior", description=STUDY, formatter_class=raw
     )
     studying.add_argument("--priors", nargs="+", metavar="PRIOR", help="presets, or mappings in YAML")
-    studying.add_argument("--out", type=Path, default=Path("runs/priors"), help="(default: runs/priors)")
-    studying.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    studying.add_argument("--data-dir", type=Path, help="folder with the data set's files, as in training")
-    studying.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
+    add_place(studying, "runs/priors")
     add_options(studying, StudyConfig, leave_out=("priors",))
     studying.set_defaults(part=run_study)
 
@@ -89,16 +81,8 @@ def run_study(arguments: argparse.Namespace) -> None:
     options = given_options(arguments, StudyConfig)
     options.pop("priors", None)
     config = build(StudyConfig, options | ({"priors": arguments.priors} if arguments.priors else {}))
-    if arguments.threads is not None:
-        require(arguments.threads >= 1, f"threads must be at least 1, got {arguments.threads}.")
-        torch.set_num_threads(arguments.threads)
-    pyro.enable_validation(False)
-
-    def report(words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
-
     out = arguments.out
-    rates, metrics = study(config, out, resolve_device(arguments.device), arguments.data_dir, report)
+    rates, metrics = study(config, out, prepare(arguments), arguments.data_dir, report)
     print(f"{align(rate_lines(rates))}\n\n{align(metric_lines(metrics))}")
     draw_prior_study(out / "rates.png", rates)
     draw_study_metrics(out / "metrics.png", metrics)

@@ -9,6 +9,7 @@ import torch
 from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.binned import (
     Bins,
+    State,
     bin_rows,
     bin_tables,
     draw_posterior,
@@ -169,10 +170,11 @@ def test_moves_leave_the_prior_as_it_is(groups: int) -> None:
         of_bins = [h[..., 0].mean(), h[..., 0].var(), h[..., 1].mean(), h[..., 1].var()]
         return np.array([swapped, *np.concatenate(means), *of_bins, np.log(spread).mean()])
 
+    state = State(rows, h, spread)
     before = moments()
     for _ in range(40):
-        move_along_isometry(generator, rows, h, priors, spread)
-        swap_groups(generator, rows, h, priors, spread)
+        move_along_isometry(generator, state, priors)
+        swap_groups(generator, state, priors)
         move_spread(generator, h, spread)
     assert h.sum(-1) == pytest.approx(1)
     assert moments() == pytest.approx(before, abs=0.012)

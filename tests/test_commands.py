@@ -15,14 +15,10 @@ import pytest
 import torch
 from pyro_fairvae.run.train import Everything
 
-from pyro_fairvae.checkpoint import write_json
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build, options_of
-from pyro_fairvae.report import draw_frontier, draw_training
-from pyro_fairvae.report.figures import PARTS
-from pyro_fairvae.risks import RISKS, CellSums
+from pyro_fairvae.risks import RISKS
 from pyro_fairvae.studies.config import TrainConfig, read_options
-from pyro_fairvae.studies.single_run import _standard_error, select
 from tests.command_line import SYNTHETIC, TINY, run
 
 
@@ -298,42 +294,6 @@ def test_unknown_options_of_a_file_are_refused_with_the_nearest_name() -> None:
         build(TrainConfig, {"epoch": 3})
 
 
-@pytest.mark.parametrize(
-    ("standard_error", "chosen"),
-    [(0.0, 1), (0.015, 2), (1.0, 2)],
-    ids=["the fairest", "within one standard error", "never beyond the budget"],
-)
-def test_selection_prefers_the_largest_weight_among_the_fairest(standard_error: float, chosen: int) -> None:
-    validation = [
-        {"error": 0.150, "deo": 0.08},
-        {"error": 0.155, "deo": 0.04},
-        {"error": 0.159, "deo": 0.05},
-        {"error": 0.170, "deo": 0.01},
-    ]
-    validation = [metrics | {"standard_error": standard_error} for metrics in validation]
-    assert select((0.0, 0.1, 0.2, 0.4), validation) == chosen
-
-
-def test_the_standard_error_of_a_metric_is_that_of_new_rows() -> None:
-    """The bootstrap's, against the spread over 400 validation parts drawn anew."""
-    generator = np.random.default_rng(0)
-
-    def part() -> tuple[np.ndarray, np.ndarray]:
-        y, a = generator.integers(0, 2, size=(2, 400))
-        decided = (generator.random(400) < 0.2 + 0.3 * y + 0.2 * a).astype(int)
-        return decided, np.eye(4)[2 * y + a].reshape(400, 2, 2)
-
-    risk = RISKS["deopp"]
-    found = [_standard_error(risk, *part()) for _ in range(20)]
-    values = []
-    for _ in range(400):
-        decided, cells = part()
-        predicted = np.einsum("rc,ryg->ygc", np.eye(2)[decided], cells)
-        sums = CellSums(torch.from_numpy(cells.sum(0)), torch.from_numpy(predicted))
-        values.append(float(risk(sums).value))
-    assert np.mean(found) == pytest.approx(np.std(values), rel=0.15)
-
-
 def test_a_risk_over_chosen_classes_is_what_members_are_chosen_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -344,29 +304,3 @@ def test_a_risk_over_chosen_classes_is_what_members_are_chosen_by(
     assert results["metric"] == "risk"
     for member in results["members"]:
         assert member["test"]["risk"] == pytest.approx(member["test"]["deopp"])
-
-
-def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> None:
-    """A user's own risk has no cells to draw, and disparate impact may be infinite."""
-    history = [
-        {
-            "epoch": epoch,
-            "member": 0,
-            "weight": 0.5,
-            "gap": 0.1,
-            "gap_error": 0.01,
-            **dict.fromkeys(PARTS, 1.0),
-        }
-        for epoch in (1, 2)
-    ]
-    draw_training(tmp_path / "training.png", history, 0, ["0", "1"], ["0", "1"])
-    members = [
-        {"weight": weight, "test": {"error": 0.2, "disparate_impact": value}}
-        for weight, value in ((0.0, float("inf")), (1.0, 0.5))
-    ]
-    results = {"members": members, "metric": "disparate_impact", "selected": 1}
-    draw_frontier(tmp_path / "frontier.png", results)
-    write_json(tmp_path / "results.json", results)
-    assert (
-        json.loads((tmp_path / "results.json").read_text())["members"][0]["test"]["disparate_impact"] is None
-    )

@@ -30,7 +30,7 @@ LAYERS = [
     {"models"},
     {"guides"},
     {"objective"},
-    {"optimizer", "checkpoint", "program", "settling", "tilt", "training"},
+    {"optimizer", "checkpoint", "program", "settling", "tilt", "fitted", "training"},
     {"crossfit", "binned", "posterior", "decisions", "audit"},
     {"estimator", "baselines"},
     {"studies"},

@@ -11,11 +11,12 @@ from pyro_fairvae.guides import FactoredGuide
 
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
+from pyro_fairvae.fitted import Fit
 from pyro_fairvae.networks import Encoded
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import guide_draws, summarise
 from pyro_fairvae.program import Settings
-from pyro_fairvae.training import Fit, fit
+from pyro_fairvae.training import fit
 
 SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 512, "samples": 10}
 SPARSE = Missingness((0.8, 0.4))

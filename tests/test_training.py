@@ -15,6 +15,7 @@ from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.errors import InputError
+from pyro_fairvae.fitted import Fit
 from pyro_fairvae.objective import OBJECTIVES, Schedule
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.priors import PRESETS
@@ -22,7 +23,7 @@ from pyro_fairvae.program import Settings
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS
 from pyro_fairvae.risks.estimator import ESTIMATORS
 from pyro_fairvae.risks.term import GRADIENTS, LABELLERS
-from pyro_fairvae.training import Fit, Progress, fit
+from pyro_fairvae.training import Progress, fit
 from tests.conftest import small_settings
 from tests.noise import noise_of
 

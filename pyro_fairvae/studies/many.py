@@ -16,9 +16,10 @@ from pyro_fairvae.batch import Observed
 from pyro_fairvae.checkpoint import write_json
 from pyro_fairvae.data import Splits
 from pyro_fairvae.errors import InputError
+from pyro_fairvae.fitted import Fit
 from pyro_fairvae.posterior import INTERVAL, Calibrated, calibrate_fit
 from pyro_fairvae.program import Settings
-from pyro_fairvae.training import Fit, Progress, fit
+from pyro_fairvae.training import Progress, fit
 
 Report = Callable[[str], None]  # told of progress in words
 

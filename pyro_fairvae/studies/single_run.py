@@ -17,6 +17,7 @@ from pyro_fairvae.batch import Observed
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.data import Complete, Splits, hide, load, split
 from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.fitted import Fit
 from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor, imputation_scores
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
@@ -25,7 +26,7 @@ from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, impute
 from pyro_fairvae.risks.imputers import PROBABILITIES, STANDS_IN
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
-from pyro_fairvae.training import Fit, Progress, fit
+from pyro_fairvae.training import Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers

@@ -1,0 +1,68 @@
+"""What training leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.networks import Encoded
+from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
+from pyro_fairvae.tilt import decision_scores
+
+
+@dataclass
+class Fit:
+    """What a fit came to: the last epoch's classifier, and the chosen epoch's channels.
+
+    :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
+    classifies, with decisions settled by :attr:`tilt` (:func:`settle_decisions`). :attr:`chosen` holds, for
+    each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted yet, and
+    the channels' posteriors given that epoch's h and g (:func:`settle_channels`); it says who withholds, and
+    imputes groups.
+    """
+
+    program: Program
+    chosen: dict[str, Tensor]
+    chosen_epoch: list[int]
+    weights_of_risk: tuple[float, ...]
+    settings: Settings
+    history: list[dict[str, float]]
+    tilt: Tensor | None = None  # (members, classes, classes y, groups)
+
+    def at_chosen_epoch(self) -> AbstractContextManager[Program]:
+        """The program with the parameters of the chosen epochs, for the time of a ``with``."""
+        return self.program.holding(self.chosen)
+
+    @property
+    def device(self) -> torch.device:
+        return self.program.model.log_scale.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.program.model.log_scale.dtype
+
+    @torch.no_grad()
+    def predict_proba(self, x: Tensor) -> Tensor:
+        """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
+        return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self._heads(x)], dim=-2)
+
+    @torch.no_grad()
+    def decide(self, x: Tensor) -> Tensor:
+        """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
+
+        It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
+        the settings, once these probabilities have been tilted (:func:`decision_scores`).
+        """
+        decided = [
+            decision_scores(heads, self.settings.fairness, self.tilt).argmax(-1).cpu()
+            for heads in self._heads(x)
+        ]
+        return torch.cat(decided, dim=-1)
+
+    def _heads(self, x: Tensor) -> Iterator[Encoded]:
+        for piece in x.split(EVALUATION_ROWS, dim=-2):
+            yield self.program.guide.heads(piece.to(self.device, self.dtype))

@@ -1,11 +1,13 @@
 """Do 90 % intervals for the rates of withholding hold the truth in 90 % of data sets?
 
-    python benchmarks/coverage.py [--tables 200] [--rows 4000] [--at-once 50] [--figure docs/coverage.png]
+    python benchmarks/coverage.py [--tables 200] [--rows 4000] [--at-once 50] [--groups 2]
+                                  [--figure docs/coverage.png]
 
 Draws synthetic data sets from the model's own assumptions (missing depends on the group alone), trains them
 as members, many at once, and prints how often the intervals of α, β and P(∅|y) held the truth, calibrated and
 as the guide has them given h, with their widths; the rank of the truth among the posterior's draws, which is
-uniform where a posterior is right, goes into the figure. Parts are kept in --out.
+uniform where a posterior is right, goes into the figure. Parts are kept in --out. With more than two groups
+each is half as large as the one before, and every data set has rates of its own, drawn uniformly.
 """
 
 from __future__ import annotations
@@ -39,17 +41,18 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=200, help="data sets")
     parser.add_argument("--rows", type=int, default=4000, help="rows of each, of which 70 %% are trained on")
     parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--at-once", type=int, default=50, help="data sets in one run")
     parser.add_argument("--out", type=Path, default=Path("runs/coverage"), help="folder of the parts")
     parser.add_argument("--figure", type=Path, default=Path("runs/coverage/ranks.png"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     pyro.enable_validation(False)
-    options = {"rows": arguments.rows, "epochs": arguments.epochs, "at_once": arguments.at_once}
+    options = {"rows": arguments.rows, "epochs": arguments.epochs, "groups": arguments.groups}
     lines: list[dict[str, Any]] = []
     for first in range(0, arguments.tables, arguments.at_once):
         seeds = list(range(first, min(first + arguments.at_once, arguments.tables)))
-        work = partial(run_tables, seeds, arguments.rows, arguments.epochs)
+        work = partial(run_tables, seeds, **options)
         lines += once(arguments.out / f"{first}.json", options | {"seeds": seeds}, work)
         print(f"{seeds[-1] + 1} of {arguments.tables} data sets", flush=True)
     found = pd.DataFrame(lines)
@@ -59,26 +62,38 @@ def main() -> None:
     draw_ranks(arguments.figure, {str(k): of["rank"].to_numpy() for k, of in found.groupby("label")})
 
 
-def run_tables(seeds: list[int], rows: int, epochs: int) -> list[dict[str, Any]]:
+def missing_of(seed: int, groups: int) -> Missingness:
+    """Who withholds how often in a data set."""
+    if groups == 2:
+        return Missingness(**RATES)
+    uniform = np.random.default_rng([seed, groups]).uniform(size=groups)
+    return Missingness(tuple(uniform.tolist()), (0.0,) * groups, RATES["label_unavailable"])
+
+
+def run_tables(seeds: list[int], rows: int, epochs: int, groups: int) -> list[dict[str, Any]]:
     """Train some data sets at once; a line for each and each rate."""
-    missing = Missingness(**RATES)
-    parts = [split(synthetic(rows, seed=10_000 + seed), missing, seed) for seed in seeds]
+    missing = [missing_of(seed, groups) for seed in seeds]
+    shares = 0.5 ** np.arange(groups) if groups > 2 else np.ones(2)
+    draw = partial(synthetic, rows, groups=groups, group_prevalence=shares / shares.sum())
+    parts = [
+        split(draw(seed=10_000 + seed), each, seed) for seed, each in zip(seeds, missing, strict=True)
+    ]
     settings = build(Settings, SMALL | {"epochs": epochs})
     many = train_many(parts, [0.0], settings, seeds, torch.device("cpu"))
     seconds = {
         "calibration_seconds": many.calibration_seconds,
         "training_seconds": many.training_seconds,
     }
-    truth = {"a": missing.group_channel(), "y": missing.label_channel()}
     guide = many.fit.program.guide
     own = {channel.name: guide_draws(many.fit, channel) for channel in (guide.channel_a, guide.channel_y)}
     lines = []
-    for t, seed in enumerate(seeds):
+    for t, (seed, each) in enumerate(zip(seeds, missing, strict=True)):
+        truth = {"a": each.group_channel(), "y": each.label_channel()}
         for line in rates(many, t, truth, {"seed": seed}):
             if line["says"] != "unavailable":
                 continue
             draws = own[line["channel"]]
-            row = [each.label for each in draws.channel.rows].index(line["given"])
+            row = [row.label for row in draws.channel.rows].index(line["given"])
             low, high = np.quantile(draws.of(row, "unavailable")[..., t], INTERVAL)
             label = f"P(∅ | {line['channel']} = {line['given']})"
             lines.append(line | seconds | {"label": label, "guide_q05": low, "guide_q95": high})
@@ -95,7 +110,7 @@ def coverage_lines(found: pd.DataFrame) -> list[list[str]]:
         lines.append(
             [
                 str(label),
-                f"{of.truth.iloc[0]:.2f}",
+                f"{of.truth.iloc[0]:.2f}" if of.truth.nunique() == 1 else "uniform",
                 f"{100 * held.mean():.1f}",
                 f"[{100 * share.low:.1f}, {100 * share.high:.1f}]",
                 f"{(of.q95 - of.q05).mean():.4f}",

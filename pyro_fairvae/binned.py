@@ -7,11 +7,13 @@ what is written down depends on a alone, every bin b obeys
           C_r \sim \mathrm{Dir}(\mathrm{prior}_r), \quad \tilde a_i \sim \sum_a h_b(a)\, P(\tilde a | a),
           \quad P(\tilde a|a) \text{ made of the rows } C_r,
 
-exactly, since h_b is the mean of P(a|x) over the bin; how the groups spread over bins is learned, log m being
-normal, with a mean and a spread for each group, lest the spread of one tell how frequent another is. So the
-posterior of C given the counts in the bins has the coverage it claims: a bad network makes bins that are
-alike, and the interval wide. It is drawn by Gibbs sampling, which is conjugate but for m, for many tables at
-once.
+exactly, since h_b is the mean of P(a|x) over the bin; how the groups spread over bins is learned, with a mean
+and a spread for each group, lest the spread of one tell how frequent another is. A priori log m1/m2 is nearly
+flat and the log of the lesser m, which sets how unlike bins are, normal. (Were log m itself normal, a group
+of 1 % would be held to be larger than it is, and to hide. With a prior ∝ 1/N on how many people N a group
+has, how many of them state it tells nothing of how often they do.) So the posterior of C given the counts in
+the bins has the coverage it claims: a bad network makes bins that are alike, and the interval wide. It is
+drawn by Gibbs sampling, which is conjugate but for m, for many tables at once.
 
 Where people may misstate, the counts fix C only up to an *isometry*: for any A whose rows sum to 1, AC and
 :math:`h A^{-1}` say the same of the data as C and h, as long as they are probabilities, and so does swapping
@@ -22,17 +24,21 @@ swaps, accepting by the prior alone; elsewhere chains that disagree are the sign
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln
 
+from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.channels import Channel
 
 BINS = 32  # at most
 ROWS_IN_BIN = 100  # at least
 THINNED = 5  # sweeps for each draw where the sampler has to wander along isometries
 START = 20.0  # people that a chain's start is worth
-SPREAD = 1.0  # deviation of log m
+LOG_ODDS = 3.0  # deviation of log m1/m2: nearly flat, so that no group is held to be frequent beforehand
+LOG_SHAPE = (-0.5, 1.0)  # mean and deviation of the log of the lesser m
+ROUNDING = 1e-9  # a share smaller than that is not stretched
 
 
 def bin_rows(scores: np.ndarray) -> np.ndarray:
@@ -84,6 +90,40 @@ class State:
     spread: np.ndarray  # m, (chains, tables, values − 1, 2)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a channel as arrays."""
+
+    channel: Channel
+
+    @cached_property
+    def priors(self) -> list[np.ndarray]:
+        return [np.array(row.prior) for row in self.channel.rows]
+
+    @cached_property
+    def picked(self) -> list[np.ndarray]:
+        """One-hot entries of each row, (support, values, outcomes)."""
+        return [
+            np.stack([row.entry == e for e in range(len(row.prior))]).astype(float)
+            for row in self.channel.rows
+        ]
+
+    def tally(self, cells: np.ndarray) -> list[np.ndarray]:
+        """People by entry, (…, support), of people by what they are and say, (…, values, outcomes)."""
+        return [np.einsum("...ao,eao->...e", cells, each) for each in self.picked]
+
+    def matrix(self, rows: list[np.ndarray]) -> np.ndarray:
+        """P(observed | latent), (…, values, outcomes)."""
+        product = self.channel.possible.astype(float)
+        for row, each in zip(rows, self.picked, strict=True):
+            product = product * (np.einsum("...e,eao->...ao", row, each) + (1 - each.sum(0)))
+        return product
+
+    def log_likelihood(self, rows: list[np.ndarray], h: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Of the counts in bins, (chains, tables)."""
+        return (counts * _log(h @ self.matrix(rows))).sum((-1, -2))
+
+
 def draw_posterior(
     channel: Channel,
     bins: Bins,
@@ -101,11 +141,9 @@ def draw_posterior(
     """
     generator = np.random.default_rng([seed])
     counts = bins.counts
-    tables, size, outcomes = counts.shape
+    tables, size, _ = counts.shape
     isometric = len(channel.attributes.names) == 1 and bool(channel.possible.all())
-    priors = [np.array(row.prior) for row in channel.rows]
-    picked = [np.stack([row.entry == e for e in range(len(row.prior))]).astype(float) for row in channel.rows]
-    rest = [1 - each.sum(0) for each in picked]
+    of = Rows(channel)
     repeated = np.broadcast_to(counts, (chains, *counts.shape))
 
     def dirichlet(concentration: np.ndarray) -> np.ndarray:
@@ -118,38 +156,70 @@ def draw_posterior(
     share = share / share.sum(-2, keepdims=True).clip(min=1e-300)
     said = np.einsum("ctbao,tbo->ctao", share, counts)
     rows = [
-        dirichlet(prior + START * (told / told.sum(-1, keepdims=True).clip(min=1)))
-        for prior, told in zip(
-            priors, (np.einsum("...ao,eao->...e", said, each) for each in picked), strict=True
-        )
+        dirichlet(prior + START * told / told.sum(-1, keepdims=True).clip(min=1))
+        for prior, told in zip(of.priors, of.tally(said), strict=True)
     ]
     spread = np.ones((chains, tables, channel.values - 1, 2))
     kept: list[list[np.ndarray]] = [[] for _ in rows]
     every = every * (THINNED if isometric else 1)
     warmup = warmup * every
     for step in range(warmup + draws * every):
-        matrix = np.ones((chains, tables, channel.values, outcomes))
-        for row, each, other in zip(rows, picked, rest, strict=True):
-            matrix = matrix * (np.einsum("...e,eao->...ao", row, each) + other)
-        matrix = matrix * channel.possible
         # (chains, tables, bins, outcomes, values): people by what they wrote down and what they are
-        joint = h[..., None, :] * matrix.swapaxes(-1, -2)[:, :, None]
+        joint = h[..., None, :] * of.matrix(rows).swapaxes(-1, -2)[:, :, None]
         people = _allocate(generator, repeated, joint)
         h = draw_shares(generator, people.sum(-2), spread)
         cells = people.sum(2).swapaxes(-1, -2)  # (chains, tables, values, outcomes)
-        rows = [
-            dirichlet(prior + np.einsum("...ao,eao->...e", cells, each))
-            for prior, each in zip(priors, picked, strict=True)
-        ]
+        rows = [dirichlet(prior + told) for prior, told in zip(of.priors, of.tally(cells), strict=True)]
+        state = State(rows, h, spread)
+        rescale(generator, state, of, counts)
         if isometric:
-            state = State(rows, h, spread)
-            move_along_isometry(generator, state, priors)
-            swap_groups(generator, state, priors)
+            move_along_isometry(generator, state, of.priors)
+            swap_groups(generator, state, of.priors)
         move_spread(generator, h, spread)
         if step >= warmup and (step - warmup) % every == 0:
             for store, row in zip(kept, rows, strict=True):
                 store.append(row)
     return [np.stack(store, axis=1) for store in kept]
+
+
+def rescale(generator: np.random.Generator, state: State, of: Rows, counts: np.ndarray) -> None:
+    r"""One Metropolis step, in place: more people of a row at random, of whom fewer say it, or the reverse.
+
+    Gibbs sampling goes slowly there, since how many people are hidden and how often they hide are each drawn
+    given the other. What the row says but ∅ becomes :math:`e^t` as likely, with t normal, and the share S of
+    its groups in each bin :math:`e^{-t} S`, the others' R in proportion; m goes along. The Jacobian is
+    :math:`e^{t(\text{outcomes} - 1)} \prod_b e^{-t |S|} ((1 - e^{-t} S_b) / R_b)^{|R| - 1}`.
+    """
+    rows, h, spread = state.rows, state.h, state.spread
+    values = h.shape[-1]
+    r = generator.integers(len(rows))
+    row = of.channel.rows[r]
+    inside = np.isin(np.arange(values), row.groups)
+    if UNAVAILABLE not in row.outcomes or inside.all():
+        return
+    t = generator.normal(scale=generator.choice([0.05, 0.2, 0.8]), size=rows[r].shape[:-1])
+    moved_row = rows[r] * np.exp(t)[..., None]
+    unavailable = row.outcomes.index(UNAVAILABLE)
+    moved_row[..., unavailable] += 1 - moved_row.sum(-1)
+    share, others = h[..., inside].sum(-1), h[..., ~inside].sum(-1)
+    moved_others = 1 - np.exp(-t)[..., None] * share
+    possible = (moved_row[..., unavailable] > 0) & (np.minimum(others, moved_others) > ROUNDING).all(-1)
+    moved_row = np.where(possible[..., None], moved_row, rows[r])
+    stretch = np.where(possible[..., None], moved_others / others.clip(min=ROUNDING), 1)
+    shrink = np.where(possible, np.exp(-t), 1)[..., None]
+    moved_h = h * np.where(inside, shrink[..., None], stretch[..., None])
+    moved_spread = spread.copy()
+    moved_spread[..., inside[:-1], 0] *= shrink
+    moved_rows = [*rows[:r], moved_row, *rows[r + 1 :]]
+    change = of.log_likelihood(moved_rows, moved_h, counts) - of.log_likelihood(rows, h, counts)
+    change += ((of.priors[r] - 1) * (_log(moved_row) - _log(rows[r]))).sum(-1)
+    change += log_density(moved_h, moved_spread) - log_density(h, spread)
+    change += (log_prior(moved_spread) - log_prior(spread)).sum(-1)
+    change += t * (len(row.outcomes) - 1 - inside.sum() * h.shape[-2])
+    change += ((~inside).sum() - 1) * _log(stretch).sum(-1)
+    accepted = possible & (np.log(generator.random(change.shape)) < change)
+    rows[r][accepted] = moved_row[accepted]
+    h[accepted], spread[accepted] = moved_h[accepted], moved_spread[accepted]
 
 
 def move_along_isometry(generator: np.random.Generator, state: State, priors: list[np.ndarray]) -> None:
@@ -203,7 +273,7 @@ def move_spread(generator: np.random.Generator, h: np.ndarray, spread: np.ndarra
     def density(m: np.ndarray) -> np.ndarray:
         """Of each group's log m given h, up to a constant."""
         normal = gammaln(m.sum(-1)) - gammaln(m).sum(-1)
-        return h.shape[-2] * normal + (m * sums).sum(-1) - (np.log(m) ** 2).sum(-1) / (2 * SPREAD**2)
+        return h.shape[-2] * normal + (m * sums).sum(-1) + log_prior(m)
 
     for direction in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
         step = generator.normal(scale=generator.choice([0.1, 0.5]), size=(*spread.shape[:-1], 1))
@@ -219,9 +289,23 @@ def draw_shares(generator: np.random.Generator, people: np.ndarray, spread: np.n
         generator.standard_gamma(spread[:, :, None, :, k] + counts[..., :-1]).clip(min=1e-300)
         for k, counts in enumerate((people, later))
     ]
-    own = gamma[0] / (gamma[0] + gamma[1])
-    left = np.concatenate([np.ones_like(own[..., :1]), np.cumprod(1 - own, axis=-1)], axis=-1)
-    return np.concatenate([own, np.ones_like(own[..., :1])], axis=-1) * left
+    own, rest = (each / (gamma[0] + gamma[1]) for each in gamma)
+    one = np.ones_like(own[..., :1])
+    return np.concatenate([own, one], axis=-1) * np.concatenate([one, rest.cumprod(-1)], axis=-1)
+
+
+def draw_spread(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """m from its prior, (*shape, 2)."""
+    odds = generator.normal(scale=LOG_ODDS, size=shape)
+    lesser = generator.normal(*LOG_SHAPE, size=shape)
+    return np.exp(lesser[..., None] + np.stack([odds, -odds], axis=-1).clip(min=0))
+
+
+def log_prior(m: np.ndarray) -> np.ndarray:
+    """Of each group's log m, up to a constant."""
+    odds = (np.log(m[..., 0]) - np.log(m[..., 1])) / LOG_ODDS
+    lesser = (np.log(m.min(-1)) - LOG_SHAPE[0]) / LOG_SHAPE[1]
+    return -(odds**2 + lesser**2) / 2
 
 
 def log_density(h: np.ndarray, spread: np.ndarray) -> np.ndarray:

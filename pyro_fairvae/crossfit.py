@@ -16,6 +16,9 @@ from pyro_fairvae.program import EVALUATION_ROWS, Settings, trunks
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.settling import cosine_share
 
+LR = 5e-3  # a few epochs have to do
+BATCH = 512
+
 
 @dataclass(frozen=True)
 class CrossFitted:
@@ -68,7 +71,7 @@ def cross_fit(
     ).to(device)
     optimizer = torch.optim.AdamW(
         [
-            {"params": list(networks.parameters()), "lr": settings.lr},
+            {"params": list(networks.parameters()), "lr": LR},
             {"params": list(sites), "lr": settings.sites_lr, "weight_decay": 0.0},
         ],
         weight_decay=settings.weight_decay,
@@ -77,7 +80,7 @@ def cross_fit(
     rates = [group["lr"] for group in optimizer.param_groups]
     outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
     shortest = min(len(index) for index in outside)
-    steps = max(1, round(shortest / settings.batch))
+    steps = max(1, round(shortest / BATCH))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
     for epoch in range(epochs):
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]

@@ -9,13 +9,16 @@ import torch
 from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.binned import (
     Bins,
+    Rows,
     State,
     bin_rows,
     bin_tables,
     draw_posterior,
     draw_shares,
+    draw_spread,
     move_along_isometry,
     move_spread,
+    rescale,
     swap_groups,
 )
 from pyro_fairvae.data import Missingness, Table, split, synthetic
@@ -83,9 +86,8 @@ def test_it_agrees_with_importance_sampling(prior: str) -> None:
     size = 400_000
     rows = [torch.from_numpy(generator.dirichlet(row.prior, size=size)) for row in made.rows]
     matrix = made.matrix(rows).numpy()
-    spread = np.exp(generator.normal(size=(size, 1, 2)))
-    gamma = generator.standard_gamma(np.broadcast_to(spread, (size, 2, 2))).clip(min=1e-300)
-    h = gamma / gamma.sum(-1, keepdims=True)
+    spread = draw_spread(generator, (1, size, 1))
+    h = draw_shares(generator, np.zeros((1, size, 2, 2)), spread)[0]
     likelihood = (bins.counts[0] * np.log((h @ matrix).clip(min=1e-300))).sum((1, 2))
     weights = np.exp(likelihood - likelihood.max())
     weights /= weights.sum()
@@ -156,25 +158,29 @@ def test_the_likelihood_does_not_change_along_isometries() -> None:
 
 @pytest.mark.parametrize("groups", [2, 3])
 def test_moves_leave_the_prior_as_it_is(groups: int) -> None:
-    """Exact draws from an uneven prior stay such under isometries, swaps and moves of m."""
+    """Exact draws from an uneven prior, and no data, stay such under every move."""
     generator = np.random.default_rng(0)
     size, bins = 20_000, 3
-    priors = [1 + 2.0 * np.eye(groups + 1)[g] + (g == 1) * np.eye(groups + 1)[-1] for g in range(groups)]
+    attributes = Attributes.single(tuple(str(g) for g in range(groups)))
+    uneven = "{rows: {every: {own: 3, other: 1, unavailable: 1}, 1: {own: 3, other: 1, unavailable: 2}}}"
+    of = Rows(channel("a", attributes, uneven))
+    priors = of.priors
     rows = [generator.dirichlet(prior, size=(1, size)) for prior in priors]
-    spread = np.exp(generator.normal(size=(1, size, groups - 1, 2)))
+    spread = draw_spread(generator, (1, size, groups - 1))
     h = draw_shares(generator, np.zeros((1, size, bins, groups)), spread)
 
     def moments() -> np.ndarray:
         swapped = (rows[0][..., 0] < rows[1][..., 0]).mean()
         means = [row.mean((0, 1)) for row in rows]
         of_bins = [h[..., 0].mean(), h[..., 0].var(), h[..., 1].mean(), h[..., 1].var()]
-        return np.array([swapped, *np.concatenate(means), *of_bins, np.log(spread).mean()])
+        return np.array([swapped, *np.concatenate(means), *of_bins, *(spread / (1 + spread)).mean((0, 1, 2))])
 
     state = State(rows, h, spread)
     before = moments()
     for _ in range(40):
         move_along_isometry(generator, state, priors)
         swap_groups(generator, state, priors)
+        rescale(generator, state, of, np.zeros((1, bins, groups + 1)))
         move_spread(generator, h, spread)
     assert h.sum(-1) == pytest.approx(1)
     assert moments() == pytest.approx(before, abs=0.012)

@@ -75,9 +75,7 @@ def run_tables(seeds: list[int], rows: int, epochs: int, groups: int) -> list[di
     missing = [missing_of(seed, groups) for seed in seeds]
     shares = 0.5 ** np.arange(groups) if groups > 2 else np.ones(2)
     draw = partial(synthetic, rows, groups=groups, group_prevalence=shares / shares.sum())
-    parts = [
-        split(draw(seed=10_000 + seed), each, seed) for seed, each in zip(seeds, missing, strict=True)
-    ]
+    parts = [split(draw(seed=10_000 + seed), each, seed) for seed, each in zip(seeds, missing, strict=True)]
     settings = build(Settings, SMALL | {"epochs": epochs})
     many = train_many(parts, [0.0], settings, seeds, torch.device("cpu"))
     seconds = {

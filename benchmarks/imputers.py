@@ -27,7 +27,8 @@ from pyro_fairvae.options import build
 from pyro_fairvae.report.text import align
 from pyro_fairvae.risks import IMPUTERS, gaussian_field
 from pyro_fairvae.studies.config import TrainConfig
-from pyro_fairvae.studies.single_run import imputed_cells, load_parts, score_imputers
+from pyro_fairvae.studies.evaluation import score_imputers
+from pyro_fairvae.studies.single_run import load_parts
 from pyro_fairvae.training import fit
 
 FIELD_ROWS = 36_000
@@ -57,10 +58,7 @@ def one_seed(group: str, seed: int) -> dict[str, Any]:
     decided = fitted.decide(parts.train.x)[0].numpy()
     known = np.zeros((truth.rows, 2, 2))
     known[np.arange(truth.rows), truth.y, truth.a] = 1
-    gaps = {
-        name: gap_of(decided, imputed_cells(fitted, parts.train, name)[0].double().numpy())
-        for name in IMPUTERS
-    }
+    gaps = {name: gap_of(decided, fitted.impute(parts.train, name)[0].double().numpy()) for name in IMPUTERS}
     return {"scores": scores, "gaps": gaps, "truth": gap_of(decided, known), "seconds": seconds}
 
 

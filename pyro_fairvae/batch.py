@@ -16,19 +16,31 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.errors import require
+from pyro_fairvae.errors import choose, require
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of ``x`` are made: numbers first, then one one-hot block after another."""
+    """How the columns of ``x`` are made: numbers first, then one one-hot block after another.
+
+    ``names`` are those of the numbers and of the blocks, where they are known.
+    """
 
     numbers: int
     blocks: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
         return self.numbers + sum(self.blocks)
+
+    def of(self, name: str) -> slice:
+        """The columns of x that a number or a category became."""
+        index = self.names.index(choose("column", name, self.names))
+        if index < self.numbers:
+            return slice(index, index + 1)
+        start = self.numbers + sum(self.blocks[: index - self.numbers])
+        return slice(start, start + self.blocks[index - self.numbers])
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,10 @@ class Observed:
             return Batch(self.x[index], self.y_obs[index], self.a_obs[index])
         member = torch.arange(self.members, device=index.device).unsqueeze(-1)
         return Batch(self.x[member, index], self.y_obs[member, index], self.a_obs[member, index])
+
+    def take(self, index: Tensor) -> Observed:
+        """The table of some rows, (rows,), where members share them."""
+        return replace(self, x=self.x[index], y_obs=self.y_obs[index], a_obs=self.a_obs[index])
 
     def chunks(self, size: int) -> list[Batch]:
         """All rows in order, ``size`` at a time, so that memory does not grow with the table."""

@@ -16,8 +16,10 @@ from pyro_fairvae.program import EVALUATION_ROWS, Settings, trunks
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.settling import cosine_share
 
-LR = 5e-3  # a few epochs have to do
-BATCH = 512
+# A few epochs have to do.
+LR = 5e-3
+BATCH = 512  # at most
+STEPS = 32  # in an epoch, at least
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def cross_fit(
     rates = [group["lr"] for group in optimizer.param_groups]
     outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
     shortest = min(len(index) for index in outside)
-    steps = max(1, round(shortest / BATCH))
+    steps = min(shortest, max(STEPS, round(shortest / BATCH)))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
     for epoch in range(epochs):
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pyro_fairvae.batch import Observed
 from pyro_fairvae.networks import Encoded
+from pyro_fairvae.objective import beliefs
 from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
+from pyro_fairvae.risks import impute
 from pyro_fairvae.tilt import decision_scores
 
 
@@ -62,6 +65,20 @@ class Fit:
             for heads in self._heads(x)
         ]
         return torch.cat(decided, dim=-1)
+
+    def impute(self, table: Observed, imputer: str | None = None) -> Tensor:
+        """P(y, a | row), (members, rows, classes, groups), on the CPU, by the last epoch.
+
+        Its imputer has been calibrated along the scores of the classifier that decides. It is the one that
+        the fit was trained with, unless another is named; labels are imputed by the head P_g, also where the
+        fit took a Gaussian field, which is one of training rows.
+        """
+        stated = self.program.guide.channel_a.stated
+        pieces = [
+            impute(beliefs(encoding, stated(batch.a_obs)), imputer or self.settings.fairness.imputer).cpu()
+            for batch, encoding in self.program.encode(table.to(self.device, self.dtype))
+        ]
+        return torch.cat(pieces, dim=1)
 
     def _heads(self, x: Tensor) -> Iterator[Encoded]:
         for piece in x.split(EVALUATION_ROWS, dim=-2):

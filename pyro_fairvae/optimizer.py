@@ -31,7 +31,8 @@ class MembersAdamW(PyroOptim):
     def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
         if self.optimizer is None:
             self.optimizer = self._build(list(params))
-        self._clip_members()
+        groups = self.optimizer.param_groups
+        clip_members([p.grad for group in groups for p in group["params"] if p.grad is not None], self.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = self.share * self.rates[group["name"]]
         self.optimizer.step()
@@ -50,24 +51,21 @@ class MembersAdamW(PyroOptim):
             optimizer.load_state_dict(self._waiting)
         return optimizer
 
-    def _clip_members(self) -> None:
-        """Scale each member's gradient, over all its parameters, to a norm of at most ``clip``.
-
-        A gradient that is not finite is dropped, so that one bad batch does not end a member.
-        """
-        assert self.optimizer is not None
-        grads = [
-            p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]
-        norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)  # (members,)
-        finite = norms.isfinite()
-        factor = torch.where(finite, (self.clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
-        for grad in grads:
-            shape = (-1, *[1] * (grad.dim() - 1))
-            grad.masked_fill_(~finite.view(shape), 0.0).mul_(factor.view(shape))
-
     def get_state(self) -> dict[str, Any]:
         return {} if self.optimizer is None else self.optimizer.state_dict()
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._waiting = state or None
+
+
+def clip_members(grads: list[Tensor], clip: float) -> None:
+    """Scale each member's gradient, over all its parameters, to a norm of at most ``clip``, in place.
+
+    A gradient that is not finite is dropped, so that one bad batch does not end a member.
+    """
+    norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)  # (members,)
+    finite = norms.isfinite()
+    factor = torch.where(finite, (clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
+    for grad in grads:
+        shape = (-1, *[1] * (grad.dim() - 1))
+        grad.masked_fill_(~finite.view(shape), 0.0).mul_(factor.view(shape))

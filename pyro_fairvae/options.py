@@ -97,6 +97,25 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     return _build(cls, {name: known[name].read(value) for name, value in values.items()})
 
 
+def changed(instance: T, values: Mapping[str, Any]) -> T:
+    """The same with some options changed, by their flat names."""
+    known = options_of(type(instance))
+    for name in values:
+        choose("option", name, known)
+    return _changed(instance, {name: known[name].read(value) for name, value in values.items()})
+
+
+def _changed(instance: T, values: Mapping[str, Any]) -> T:
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast(Any, instance)):
+        held = getattr(instance, field.name)
+        if dataclasses.is_dataclass(held):
+            given[field.name] = _changed(held, values)
+        elif field.name in values:
+            given[field.name] = values[field.name]
+    return dataclasses.replace(typing.cast(Any, instance), **given)
+
+
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
     hints = typing.get_type_hints(cls)
     given: dict[str, Any] = {}

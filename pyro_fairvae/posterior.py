@@ -92,7 +92,10 @@ def calibrate(
         bins = bin_tables(scores.double().cpu().numpy(), said, channel.outcomes)
         drawn = partial(draw_posterior, channel, bins, draws, seed=derive_seed(seeds[0], 7))
         rows = drawn()
-        if max(_r_hat(row[..., e]) for row in rows for e in range(row.shape[-1])) > DISAGREEMENT:
+        if (
+            channel.truthful
+            and max(_r_hat(row[..., e]) for row in rows for e in range(row.shape[-1])) > DISAGREEMENT
+        ):
             rows = drawn(every=LONGER)
         found[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
     return found

@@ -5,12 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pyro_fairvae.run import decide, inspect, priors, recover, train
+from pyro_fairvae.run import decide, inspect, priors, recover, reproduce, train
 from pyro_fairvae.run.command import run_command
 
 from pyro_fairvae import __version__
 
-COMMANDS = {"train": train, "decide": decide, "inspect": inspect, "priors": priors, "recover": recover}
+COMMANDS = {
+    "train": train,
+    "decide": decide,
+    "inspect": inspect,
+    "priors": priors,
+    "recover": recover,
+    "reproduce": reproduce,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_fairvae.risks import RISKS, CellSums
-from pyro_fairvae.studies.single_run import _standard_error, select
+from pyro_fairvae.studies.evaluation import select, standard_error
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_the_standard_error_of_a_metric_is_that_of_new_rows() -> None:
         return decided, np.eye(4)[2 * y + a].reshape(400, 2, 2)
 
     risk = RISKS["deopp"]
-    found = [_standard_error(risk, *part()) for _ in range(20)]
+    found = [standard_error(risk, *part()) for _ in range(20)]
     values = []
     for _ in range(400):
         decided, cells = part()

@@ -82,7 +82,11 @@ class Table:
         numbers = (numbers - reference.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         blocks = [pd.get_dummies(self.categories[name]).to_numpy(np.float64) for name in self.categories]
         x = np.concatenate([numbers, *blocks], axis=1).astype(np.float32)
-        columns = Columns(numbers.shape[1], tuple(block.shape[1] for block in blocks))
+        columns = Columns(
+            numbers.shape[1],
+            tuple(block.shape[1] for block in blocks),
+            (*map(str, self.numbers), *map(str, self.categories)),
+        )
         return {
             name: Complete(x[rows], self.y[rows], self.a[rows], columns, self.classes, self.attributes)
             for name, rows in parts.items()

@@ -207,6 +207,9 @@ def _by_rows(
             linewidth=1, markersize=4, capsize=2,
         )  # fmt: skip
     panel.set_xscale("log")
+    sizes = sorted(set(of.rows))
+    panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    panel.minorticks_off()
     panel.set_xlabel("rows")
     _bare(panel)
 
@@ -217,9 +220,9 @@ def _legend(figure: Figure, priors: Sequence[str]) -> None:
         Line2D([], [], marker="o", markersize=4, linewidth=1, color=COLOURS[p % len(COLOURS)])
         for p in range(len(priors))
     ]
-    labels = [prior if len(prior) <= 40 else prior[:37] + "…" for prior in priors]
+    labels = [prior if len(prior) <= 60 else prior[:57] + "…" for prior in priors]
     figure.legend(
-        handles, labels, frameon=False, fontsize=7, ncols=min(4, len(priors)), loc="outside upper center"
+        handles, labels, frameon=False, fontsize=7, ncols=min(3, len(priors)), loc="outside upper center"
     )
 
 

@@ -18,7 +18,7 @@ from pyro_fairvae.metrics import evaluate, evaluate_expected
 from pyro_fairvae.options import option
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.imputers import STANDS_IN
-from pyro_fairvae.studies.single_run import imputed_cells, load_run
+from pyro_fairvae.studies.single_run import load_run
 
 PARTS = ("test", "validation")
 
@@ -68,7 +68,7 @@ def decide_run(
     log_q = fitted.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
     # Every row needs a group that can be drawn here, also where training did without.
     imputer = fitted.settings.fairness.imputer
-    imputed = imputed_cells(fitted, table, STANDS_IN.get(imputer, imputer))[member]
+    imputed = fitted.impute(table, STANDS_IN.get(imputer, imputer))[member]
     start = fitted.decide(table.x)[member]
     problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed, start)
     decision = RULES[config.rule](problem, report)

@@ -10,22 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pyro_fairvae import checkpoint
-from pyro_fairvae.batch import Observed
 from pyro_fairvae.channels import Channel
-from pyro_fairvae.data import Complete, Splits, hide, load, split
+from pyro_fairvae.data import Splits, hide, load, split
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.fitted import Fit
-from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor, imputation_scores
-from pyro_fairvae.objective import beliefs
 from pyro_fairvae.options import build
 from pyro_fairvae.posterior import Calibrated, ChannelDraws, calibrate_fit, guide_draws, summarise
-from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, impute
-from pyro_fairvae.risks.imputers import PROBABILITIES, STANDS_IN
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
+from pyro_fairvae.studies.evaluation import evaluate_members, score_imputers
 from pyro_fairvae.training import Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
@@ -137,121 +132,6 @@ def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) 
     return ChannelDraws(channel, rows)
 
 
-def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
-    """Metrics of every member on validation (expected, nothing hidden is read) and on test.
-
-    ``selected`` is chosen by :func:`select`. The metric is the twin of the risk that was trained, ``risk``
-    where it was trained over classes of the user's choice, and DEO for a user's own risk.
-    """
-    metric, judge = _metric_of(fitted)
-    expected = _validation_metrics(fitted, parts, judge)
-    tested = metrics_on_test(fitted, parts.test)
-    members = [
-        {"weight": weight, "val": val, "test": test}
-        for weight, val, test in zip(fitted.weights_of_risk, expected, tested, strict=True)
-    ]
-    selected = select(fitted.weights_of_risk, expected, metric)
-    return {"members": members, "metric": metric, "selected": selected}
-
-
-def select(
-    weights: tuple[float, ...], validation: list[dict[str, float]], metric: str = "deo", within: float = 0.01
-) -> int:
-    """Index of the member to use, of those that cost at most ``within`` of error, judged on validation.
-
-    It has the largest λ among those whose metric is within one standard error of the least: a validation part
-    has too few people in the rarest cells to tell the members' gaps apart, and λ was meant to close them.
-    """
-    limit = validation[int(np.argmin(weights))]["error"] + within
-    allowed = [k for k, metrics in enumerate(validation) if not metrics["error"] > limit]
-    # A metric that could not be taken (NaN) is no reason to choose a member.
-    found = {k: float(np.nan_to_num(validation[k][metric], nan=np.inf)) for k in allowed}
-    fairest = min(found, key=lambda k: found[k])
-    bound = found[fairest] + np.nan_to_num(validation[fairest]["standard_error"])
-    return max((k for k in found if found[k] <= bound), key=lambda k: weights[k])
-
-
-def _metric_of(fitted: Fit) -> tuple[str, ComposedRisk]:
-    """The metric that members are chosen by: its name, and the risk that it is of decisions."""
-    fairness = fitted.settings.fairness
-    if fairness.risk not in RISKS:
-        return "deo", RISKS["deo"]
-    return "risk" if fairness.risk_classes is not None else fairness.risk, RISKS[fairness.risk].over(
-        fairness.risk_classes
-    )
-
-
-def _standard_error(
-    risk: ComposedRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200
-) -> float:
-    """Of a risk of decisions (rows,) under imputed cells (rows, y, a), by the bootstrap over rows."""
-    rows, classes, groups = cells.shape
-    drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
-    one_hot = np.eye(classes)[decided]
-    mass = (drawn @ cells.reshape(rows, -1)).reshape(resamples, classes, groups)
-    decisions = (cells[..., None] * one_hot[:, None, None]).reshape(rows, -1)
-    predicted = (drawn @ decisions).reshape(resamples, classes, groups, classes)
-    return float(risk(CellSums(torch.from_numpy(mass), torch.from_numpy(predicted))).value.std())
-
-
-def metrics_on_test(fitted: Fit, test: Complete) -> list[dict[str, float]]:
-    """Metrics of each member's decisions, and ``deo_floor``, the DEO of chance alone."""
-    decided = fitted.decide(torch.from_numpy(test.x)).numpy()
-    classes = len(test.classes)
-    cells = np.zeros((test.rows, classes, len(test.groups)))
-    cells[np.arange(test.rows), test.y, test.a] = 1
-    return [
-        evaluate(test.y, row, test.a, classes)
-        | _over_chosen_classes(fitted, row, cells)
-        | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
-        for row in decided
-    ]
-
-
-def _over_chosen_classes(fitted: Fit, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
-    """``risk``, that of decisions over the classes S_y where the user chose some; cells (rows, y, a)."""
-    risk = fitted.settings.fairness.chosen()
-    if fitted.settings.fairness.risk_classes is None or not isinstance(risk, ComposedRisk):
-        return {}
-    one_hot = np.eye(cells.shape[1])[decided]
-    sums = cells.sum(0), np.einsum("rc,ryg->ygc", one_hot, cells)
-    return {"risk": float(risk(CellSums(*map(torch.from_numpy, sums))).value)}
-
-
-def score_imputers(fitted: Fit, truth: Complete, table: Observed, member: int) -> dict[str, Any]:
-    """Scores of a member's imputations where ``table``, what is written down of ``truth``, says ∅.
-
-    Of groups by each imputer that gives probabilities, and of labels, whose imputer is the head P_g.
-    """
-    found: dict[str, Any] = {}
-    for imputer in PROBABILITIES:
-        cells = imputed_cells(fitted, table, imputer)[member].double().numpy()
-        for what, of_value, known, observed, attributes in (
-            ("group", cells.sum(1), truth.a, table.a_obs, table.group_attributes),
-            ("label", cells.sum(2), truth.y, table.y_obs, table.label_attributes),
-        ):
-            hidden = ~attributes.stated[observed.numpy()]
-            if hidden.any() and (what, imputer) != ("label", "rounded"):  # which rounds groups alone
-                found.setdefault(what, {})[imputer] = imputation_scores(of_value[hidden], known[hidden])
-    return found
-
-
-def imputed_cells(fitted: Fit, table: Observed, imputer_name: str | None = None) -> Tensor:
-    """P(y, a | row), (members, rows, classes, groups), on the CPU, by the last epoch.
-
-    Its imputer has been calibrated along the scores of the classifier that decides. It is the one that the
-    fit was trained with, unless another is named; labels are imputed by the head P_g, also where the fit took
-    a Gaussian field, which is one of training rows.
-    """
-    imputer = imputer_name or fitted.settings.fairness.imputer
-    stated = fitted.program.guide.channel_a.stated
-    pieces = [
-        impute(beliefs(encoding, stated(batch.a_obs)), imputer).cpu()
-        for batch, encoding in fitted.program.encode(table.to(fitted.device, fitted.dtype))
-    ]
-    return torch.cat(pieces, dim=1)
-
-
 def load_run(out: Path, device: torch.device, data_dir: str | Path | None = None) -> tuple[Fit, Splits, int]:
     """The fit of a finished run, its data, and the number of the member chosen on validation."""
     for name in (CONFIG, CHECKPOINT, RESULTS):
@@ -272,23 +152,6 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
         table = table.take(config.data.rows, config.seed)
     config.settings.fairness.check(len(table.classes), len(table.groups))
     return split(table, config.data.missingness(), config.seed)
-
-
-def _validation_metrics(fitted: Fit, parts: Splits, judge: ComposedRisk) -> list[dict[str, float]]:
-    """Expected metrics of decisions under the imputations, and the standard error of what ``judge`` finds."""
-    table = parts.validation.to(fitted.device, fitted.dtype)
-    imputer = fitted.settings.fairness.imputer
-    # Rates need masses that are not negative.
-    whole = STANDS_IN[imputer] if imputer == "anchored" else imputer
-    imputed = imputed_cells(fitted, table, whole).double().numpy()
-    decided = fitted.decide(table.x).numpy()
-    y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
-    return [
-        evaluate_expected(stated, labels, cells, table.classes)
-        | _over_chosen_classes(fitted, labels, cells)
-        | {"standard_error": _standard_error(judge, labels, cells)}
-        for stated, labels, cells in zip(y_obs, decided, imputed, strict=True)
-    ]
 
 
 def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[str, Any] | None:

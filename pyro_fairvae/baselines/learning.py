@@ -1,0 +1,120 @@
+"""Plain classifiers, many at once, and the loop that trains them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pyro_fairvae.baselines.interface import Task
+from pyro_fairvae.networks import Members
+from pyro_fairvae.optimizer import clip_members
+from pyro_fairvae.program import EVALUATION_ROWS, Settings, trunks
+from pyro_fairvae.seeds import derive_seed, seeded
+from pyro_fairvae.settling import cosine_share
+
+
+class Network(nn.Module):
+    """The encoder's trunk and one head: features and logits."""
+
+    def __init__(self, trunk: nn.Module, features: int, outputs: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.head = nn.Linear(features, outputs)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.trunk(x)
+        return features, self.head(features)
+
+
+def networks(task: Task, members: int, outputs: int, purpose: int = 0) -> Members:
+    """Equal copies of a network, one for each member; another ``purpose`` starts elsewhere."""
+    trunk = trunks(task.train, task.settings)
+    hidden = task.settings.hidden
+    seed = derive_seed(task.seed, 10, purpose)
+    made = Members(lambda k: Network(trunk(k), hidden, outputs), [seed] * members)
+    return made.to(task.device, task.train.x.dtype)
+
+
+@dataclass(frozen=True)
+class NetworkClassifier:
+    """Members that decide for the likeliest class."""
+
+    networks: Members
+    device: torch.device | str
+
+    @torch.no_grad()
+    def predict_proba(self, x: Tensor) -> Tensor:
+        pieces = [
+            self.networks(piece.to(self.device), in_dims=(None,))[1].softmax(-1).cpu()
+            for piece in x.split(EVALUATION_ROWS)
+        ]
+        return torch.cat(pieces, dim=1)
+
+    def decide(self, x: Tensor) -> Tensor:
+        return self.predict_proba(x).argmax(-1)
+
+
+def minimise(
+    loss: Callable[[Tensor, float], Tensor],
+    parameters: Iterable[nn.Parameter],
+    rows: Tensor,
+    settings: Settings,
+    seed: int,
+) -> None:
+    """Train by AdamW as the library trains: cosine rate, gradients clipped for each member.
+
+    ``loss`` is given the rows of a batch, among ``rows``, and the share of training done; it says (members,).
+    """
+    trained = list(parameters)
+    optimizer = torch.optim.AdamW(trained, weight_decay=settings.weight_decay, foreach=True)
+    steps = math.ceil(len(rows) / settings.batch)
+    for epoch in range(settings.epochs):
+        order = np.random.default_rng(derive_seed(seed, epoch, 0)).permutation(len(rows))
+        with seeded(derive_seed(seed, epoch, 1)):
+            for step, index in enumerate(rows[torch.from_numpy(order).to(rows.device)].tensor_split(steps)):
+                done = (epoch + step / steps) / settings.epochs
+                optimizer.param_groups[0]["lr"] = settings.lr * cosine_share(done)
+                optimizer.zero_grad()
+                loss(index, done).sum().backward()
+                clip_members([each.grad for each in trained if each.grad is not None], settings.clip)
+                optimizer.step()
+
+
+def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean over rows for each member, (members,), of logits (members, rows, classes) and (rows,) targets.
+
+    ``weight`` counts rows as more or less than one, (rows,) or (members, rows); rows of weight 0 do not count
+    at all.
+    """
+    losses = functional.cross_entropy(
+        logits.transpose(-1, -2), target.expand(logits.shape[:-1]), reduction="none"
+    )
+    weight = torch.ones_like(losses) if weight is None else weight.to(losses).expand_as(losses)
+    return (losses * weight).sum(-1) / weight.sum(-1).clamp(min=1e-12)
+
+
+def stated_rows(observed: Tensor, values: int) -> Tensor:
+    """Which rows, (some,), say a value and not ∅."""
+    return torch.nonzero(observed < values).squeeze(-1)
+
+
+def learn_probabilities(task: Task, target: Tensor, rows: Tensor, outputs: int, purpose: int) -> Tensor:
+    """P(target|x) of all training rows, (rows, outputs), by a classifier trained on some ``rows`` of them."""
+    network = networks(task, 1, outputs, purpose)
+
+    def loss(index: Tensor, done: float) -> Tensor:
+        _, logits = network(task.train.x[index], in_dims=(None,))
+        return cross_entropy(logits, target[index])
+
+    minimise(loss, network.parameters(), rows, task.settings, derive_seed(task.seed, 11, purpose))
+    return NetworkClassifier(network, task.device).predict_proba(task.train.x)[0].to(task.device)
+
+
+def as_weights(weights: Sequence[float], like: Tensor) -> Tensor:
+    return torch.tensor(list(weights), device=like.device, dtype=like.dtype)

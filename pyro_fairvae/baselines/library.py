@@ -1,0 +1,46 @@
+"""The library's own system as a method: whole, ablated, or on other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pyro_fairvae.baselines.interface import Task
+from pyro_fairvae.baselines.learning import stated_rows
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.errors import require
+from pyro_fairvae.fitted import Fit
+from pyro_fairvae.options import changed
+from pyro_fairvae.training import fit
+
+
+def all_rows(task: Task) -> Observed:
+    return task.train
+
+
+def rows_with_group(task: Task) -> Observed:
+    """Training rows that state their group, as if there were no others."""
+    rows = stated_rows(task.train.a_obs, task.train.groups)
+    require(len(rows) > 0, "no row states its group, so that nothing is left to train on.")
+    return task.train.take(rows)
+
+
+def rows_with_truth(task: Task) -> Observed:
+    """Training rows with nothing hidden."""
+    y, a = (torch.from_numpy(each).to(task.train.x.device) for each in (task.known.y, task.known.a))
+    return replace(task.train, y_obs=y, a_obs=a)
+
+
+def fit_library(
+    options: dict[str, Any] | None = None, rows: Callable[[Task], Observed] = all_rows
+) -> Callable[[Task, Sequence[float]], Fit]:
+    """The semi-supervised VAE with some options changed."""
+
+    def fit_weights(task: Task, weights: Sequence[float]) -> Fit:
+        settings = changed(task.settings, options or {})
+        return fit(rows(task), task.validation, list(weights), settings, task.seed, task.device)
+
+    return fit_weights

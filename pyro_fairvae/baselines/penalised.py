@@ -1,0 +1,108 @@
+r"""A classifier with the library's fairness risk at groups and labels that were imputed beforehand.
+
+.. math:: \min_f \; -\frac{1}{|L|} \sum_{i \in L} \log P_f(y_i|x_i) + \omega\,\mathrm{err}
+          + \lambda\, \hat E(P_f; P(y, a|\mathrm{row}))
+
+over the rows L that state their label; Ê, the error of decisions and the course of λ are those of
+:class:`~pyro_fairvae.objective.FairELBO` at the settings of the task. What differs between the methods here
+is where P(y, a | row) comes from:
+
+``stated``  rows that state both count as they are, the others not at all. Where missing depends on the group
+            alone this is unbiased for rates within groups: the simplest rival.
+``guessed`` labels and groups by classifiers of the rows that state theirs, as if they were certain.
+``cgl``     the same, with groups of low confidence drawn at random (:func:`.guesses.confident_groups`).
+``frozen``  P_g(y|x,ỹ) q(a|x,ã) of a semi-supervised VAE trained with λ = 0: soft, but learned in two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.baselines.guesses import cells_of, confident_groups, guess_groups, guess_labels
+from pyro_fairvae.baselines.interface import Task, check_weights
+from pyro_fairvae.baselines.learning import (
+    NetworkClassifier,
+    as_weights,
+    cross_entropy,
+    minimise,
+    networks,
+)
+from pyro_fairvae.errors import require
+from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.training import fit
+
+
+def stated_cells(task: Task) -> Tensor:
+    train = task.train
+    found = cells_of(train.y_obs, train.a_obs, train.classes, train.groups, train.x.dtype)
+    require(
+        bool((found.sum(0) > 0).all()),
+        "in some class no row of some group states both, so that the risk has nothing to compare.",
+    )
+    return found
+
+
+def guessed_cells(task: Task) -> Tensor:
+    train = task.train
+    return cells_of(guess_labels(task), guess_groups(task), train.classes, train.groups, train.x.dtype)
+
+
+def cgl_cells(task: Task) -> Tensor:
+    train = task.train
+    labels = guess_labels(task)
+    return cells_of(labels, confident_groups(task, labels), train.classes, train.groups, train.x.dtype)
+
+
+def frozen_cells(task: Task) -> Tensor:
+    first = fit(task.train, task.validation, [0.0], task.settings, task.seed, task.device)
+    return first.impute(task.train, "features")[0].to(task.train.x)
+
+
+CELLS: dict[str, Callable[[Task], Tensor]] = {
+    "stated": stated_cells,
+    "guessed": guessed_cells,
+    "cgl": cgl_cells,
+    "frozen": frozen_cells,
+}
+
+
+def fit_penalised(cells: str) -> Callable[[Task, Sequence[float]], NetworkClassifier]:
+    """A method of this module by the name of its cells."""
+
+    def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
+        check_weights(weights)
+        return _fit(task, weights, CELLS[cells](task))
+
+    return fit_weights
+
+
+def _fit(task: Task, weights: Sequence[float], cells: Tensor) -> NetworkClassifier:
+    train, settings = task.train, task.settings
+    network = networks(task, len(weights), train.classes)
+    risk = RiskTerm(settings.fairness)
+    weight = as_weights(weights, train.x)
+
+    def loss(index: Tensor, done: float) -> Tensor:
+        _, logits = network(train.x[index], in_dims=(None,))
+        y_obs = train.y_obs[index]
+        stated = y_obs < train.classes
+        imputed = cells[index].expand(len(weights), -1, -1, -1)
+        share = settings.schedule.risk(done)
+        fair = share * risk.estimator(logits, imputed, weight).penalty
+        error = share * settings.weights.omega * (weight > 0) * decision_error(risk, logits, imputed)
+        return cross_entropy(logits, torch.where(stated, y_obs, 0), stated) + error + fair
+
+    rows = torch.arange(train.rows, device=train.x.device)
+    minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
+    return NetworkClassifier(network, task.device)
+
+
+def decision_error(risk: RiskTerm, logits: Tensor, imputed: Tensor) -> Tensor:
+    """Expected error of softened decisions, (members,), over rows that have cells."""
+    decided = risk.estimator.relax(logits).expand(-1, -1, imputed.shape[-1], -1)
+    right = torch.einsum("krgc,krcg->k", decided, imputed)
+    return 1 - right / imputed.sum((1, 2, 3)).clamp(min=1e-12)

@@ -1,0 +1,429 @@
+"""Figures and tables of methods compared, a panel for each data set, group, level and metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pyro_fairvae.data import LEVELS
+from pyro_fairvae.errors import choose, require
+from pyro_fairvae.report.figures import COLOURS, _bare, _figure, _write
+from pyro_fairvae.studies.comparison import BETTER, OURS, WORSE, by_panel, frontier
+
+MARKERS = "osD^vP<X>ph"  # eleven, which shares no factor with the number of colours
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1, 1, 1)))
+METRICS = {"deo": "DEO", "deopp": "DEOPP", "ddp": "DDP"}
+INFORMED = "†"
+INFORMED_MEANS = f"{INFORMED} saw what is hidden from the others"
+CROWD = 10  # methods above which panels are larger, bars fainter, and dominated means go without
+
+
+class Look(NamedTuple):
+    """How a method is drawn, the same in every figure."""
+
+    label: str
+    colour: str
+    marker: str
+    dashes: Any
+    informed: bool
+    ours: bool
+
+    @property
+    def of_points(self) -> dict[str, Any]:
+        return {
+            "marker": self.marker,
+            "color": self.colour,
+            "markerfacecolor": "white" if self.informed else self.colour,
+            "markersize": 6.5 if self.ours else 5,
+        }
+
+
+def looks(frame: pd.DataFrame, ours: str = OURS) -> dict[str, Look]:
+    """A look for each method: ours black, those that were informed hollow."""
+    found: dict[str, Look] = {}
+    methods = frame.drop_duplicates("method")
+    for method, label, informed in zip(methods["method"], methods["label"], methods["informed"], strict=True):
+        i = len(found.keys() - {ours})
+        look = Look(
+            named(label, informed), COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)],
+            DASHES[i // len(COLOURS) % len(DASHES)], bool(informed), method == ours,
+        )  # fmt: skip
+        found[method] = look._replace(colour="black", marker="*", dashes="-") if look.ours else look
+    return found
+
+
+def named(label: str, informed: bool) -> str:
+    """A method's label, marked if the method saw hidden truth."""
+    return f"{label} {INFORMED}" if informed else label
+
+
+def draw_panels(
+    path: Path, results: pd.DataFrame, methods: Sequence[str] | None = None, title: str = ""
+) -> None:
+    """Frontiers of test error against disparity, of one data set and group: a metric a row, a level a column.
+
+    Points are means over seeds with 95 % intervals, the line goes through those that no other mean of the
+    method dominates. Axes leave out what lies far from most points, and say how much.
+    """
+    require(not results.empty, "there are no results to draw.")
+    one = results[["dataset", "group"]].drop_duplicates()
+    require(len(one) == 1, f"a figure is of one data set and group, got {len(one)}; draw one for each.")
+    known = looks(results)
+    shown = list(known) if methods is None else [choose("method", name, known) for name in methods]
+    means = {
+        (panel["metric"], panel["level"], name): frontier(of[of["method"] == name])
+        for panel, of in by_panel(results)
+        for name in shown
+        if (of["method"] == name).any()
+    }
+    metrics = list(dict.fromkeys(results["metric"]))
+    levels = sorted(set(results["level"]), key=_order_of_level)
+    crowded = len(shown) > CROWD
+    columns = min(max(3, len(levels) + 1), 5)
+    width, height = (5.0, 4.6) if crowded else (3.9, 3.3)
+    figure = _figure(
+        max(6.5, 0.6 + width * len(levels)), 0.5 + height * len(metrics) + 0.2 * (len(shown) // columns + 2)
+    )
+    grid = figure.subplots(len(metrics), len(levels), squeeze=False, sharex="row", sharey=True)
+    for axes_of_metric, metric in zip(grid, metrics, strict=True):
+        for axes, level in zip(axes_of_metric, levels, strict=True):
+            here = {name: means[metric, level, name] for name in shown if (metric, level, name) in means}
+            for name, found in here.items():
+                _draw_frontier(axes, found, known[name], crowded)
+            _draw_floor(axes, results[(results["metric"] == metric) & (results["level"] == level)], metric)
+            axes.set_title(f"{metric_title(metric)}, {level}", fontsize=9)
+            _bare(axes)
+            axes.grid(color="0.92", linewidth=0.6)
+            axes.set_axisbelow(True)
+            axes.tick_params(labelsize=8)
+        axes_of_metric[0].set_xlim(
+            _range([found["disparity"] for key, found in means.items() if key[0] == metric], from_zero=True)
+        )
+        axes_of_metric[len(levels) // 2].set_xlabel(f"{metric_title(metric)} on test (%)")
+        axes_of_metric[0].set_ylabel("error on test (%)")
+    grid[0, 0].set_ylim(_range([found["error"] for found in means.values()]))
+    for axes_of_metric, metric in zip(grid, metrics, strict=True):
+        for axes, level in zip(axes_of_metric, levels, strict=True):
+            _tell_outside(axes, [found for key, found in means.items() if key[:2] == (metric, level)])
+    if title:
+        figure.suptitle(title, fontsize=11)
+    _legend_below(figure, [known[name] for name in shown], columns, floor="deo" in metrics)
+    _write(figure, path)
+
+
+def panels_in_words(results: pd.DataFrame, methods: Sequence[str] | None = None) -> str:
+    """What :func:`draw_panels` shows, for whoever cannot see it: where each frontier starts and ends.
+
+    Of many methods, only their names: the numbers are for tables.
+    """
+    known = looks(results)
+    shown = list(known) if methods is None else list(methods)
+    first = results.iloc[0]
+    said = [f"Test error against disparity, {first['dataset']}, {first['group']}; means over seeds."]
+    if len(shown) > CROWD:
+        return f"{said[0]} Frontiers of {len(shown)} methods: {', '.join(known[m].label for m in shown)}."
+    for panel, of in by_panel(results):
+        ends = []
+        for name in shown:
+            own = of[of["method"] == name]
+            means = frontier(own).query("optimal").sort_values("error") if len(own) else own
+            points = [
+                f"({percent(x, 1)}, {percent(y, 1)})" for x, y in means[["disparity", "error"]].to_numpy()
+            ]
+            if points:
+                ends.append(f"{known[name].label} " + " to ".join(dict.fromkeys((points[0], points[-1]))))
+        title = f"{metric_title(panel['metric'])} {panel['level']}"
+        said.append(f"{title} (disparity %, error %): {'; '.join(ends)}.")
+    return " ".join(said)
+
+
+def _order_of_level(level: str) -> tuple[int, str]:
+    known = list(LEVELS)
+    return (known.index(level) if level in known else len(known), level)
+
+
+def metric_title(metric: str) -> str:
+    """A metric's name for people."""
+    return METRICS.get(metric, metric.replace("_", " "))
+
+
+def _draw_frontier(axes: Axes, found: pd.DataFrame, look: Look, crowded: bool) -> None:
+    """One method: its optimal means joined, the others faint."""
+    top = 5 if look.ours else 3
+    for optimal, points in found.groupby("optimal"):
+        points = points.sort_values("disparity")
+        x, y = 100 * points["disparity"], 100 * points["error"]
+        if optimal or not crowded:
+            axes.errorbar(
+                x, y, 100 * points["error_half_width"], 100 * points["disparity_half_width"], fmt="none",
+                ecolor=look.colour, elinewidth=0.6, alpha=0.15 if crowded or not optimal else 0.35, zorder=1,
+            )  # fmt: skip
+        if optimal:
+            width = 2.0 if look.ours else 1.1
+            axes.plot(x, y, linestyle=look.dashes, linewidth=width, zorder=top, **look.of_points)
+        else:
+            faint = look.of_points | {"markersize": 3.5}
+            axes.plot(x, y, linestyle="", alpha=0.3, markeredgewidth=0.6, zorder=2, **faint)
+
+
+def _draw_floor(axes: Axes, of: pd.DataFrame, metric: str) -> None:
+    """The DEO of chance alone; other metrics have another that is not known here."""
+    if metric == "deo" and bool(of["floor"].notna().any()):
+        axes.axvline(100 * float(of["floor"].median()), color="0.45", linestyle=":", linewidth=1, zorder=0)
+
+
+def _range(of: Sequence[pd.Series], from_zero: bool = False) -> tuple[float, float]:
+    """Ends of an axis in per cent: all values but those beyond Tukey's fences, with a margin."""
+    values = 100 * np.concatenate([each.to_numpy(dtype=float) for each in of])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 1.0
+    first, third = np.quantile(values, [0.25, 0.75])
+    fence = 1.5 * (third - first)
+    inside = values[(values >= first - fence) & (values <= third + fence)]
+    low, high = float(inside.min()), float(inside.max())
+    margin = 0.06 * max(high - low, 0.1)
+    return (-0.03 * high if from_zero else low - margin), high + margin
+
+
+def _tell_outside(axes: Axes, of: Sequence[pd.DataFrame]) -> None:
+    points = 100 * np.concatenate([found[["disparity", "error"]].to_numpy(dtype=float) for found in of])
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    x, y = points.T
+    outside = int((~((x >= left) & (x <= right) & (y >= bottom) & (y <= top))).sum())
+    if outside:
+        words = f"{outside} point{'s' if outside > 1 else ''} outside"
+        axes.text(0.99, 0.99, words, transform=axes.transAxes, ha="right", va="top", fontsize=7, color="0.35")
+
+
+def _legend_below(figure: Figure, of: Sequence[Look], columns: int, floor: bool) -> None:
+    handles = [
+        Line2D(
+            [],
+            [],
+            linestyle=each.dashes,
+            linewidth=2.0 if each.ours else 1.1,
+            label=each.label,
+            **each.of_points,
+        )
+        for each in of
+    ]
+    if floor:
+        handles.append(Line2D([], [], color="0.45", linestyle=":", linewidth=1, label="DEO of chance alone"))
+    words = f"{INFORMED_MEANS} (hollow)" if any(each.informed for each in of) else None
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8,
+        handlelength=3.6, columnspacing=1.4, title=words, title_fontsize=8,
+    )  # fmt: skip
+
+
+def draw_hypervolumes(path: Path, table: pd.DataFrame) -> None:
+    """Means and 95 % intervals of ``hypervolume_table``, a line for each method, the best above, by panel."""
+    require(not table.empty, "there are no hypervolumes to draw.")
+    panels = {tuple(panel.values()): of.sort_values("mean") for panel, of in by_panel(table)}
+    rows = list(dict.fromkeys((dataset, group, metric) for dataset, group, _, metric in panels))
+    levels = sorted(set(table["level"]), key=_order_of_level)
+    lines = max(len(of) for of in panels.values())
+    figure = _figure(max(6.5, 4.2 * len(levels)), 0.6 + len(rows) * (0.8 + 0.19 * lines))
+    grid = figure.subplots(len(rows), len(levels), squeeze=False)
+    several = len({row[:2] for row in rows}) > 1
+    for axes_of_row, (dataset, group, metric) in zip(grid, rows, strict=True):
+        for axes, level in zip(axes_of_row, levels, strict=True):
+            of = panels.get((dataset, group, level, metric))
+            if of is None:
+                axes.set_visible(False)
+                continue
+            _draw_intervals(axes, of)
+            axes.set_title(
+                f"{dataset}, {group}, " * several + f"{metric_title(metric)}, {level}", fontsize=9, loc="left"
+            )
+    grid[-1, len(levels) // 2].set_xlabel(
+        "hypervolume (% of the box), mean over seeds and 95 % interval", fontsize=9
+    )
+    verdicts = [
+        Line2D([], [], linestyle="", marker=marker, color=colour, label=words)
+        for words, (colour, marker) in _VERDICTS.items()
+    ]
+    title = f"{INFORMED_MEANS} (hollow)" if table["informed"].any() else None
+    figure.legend(
+        handles=verdicts, loc="outside lower center", ncols=4, frameon=False, fontsize=8, title=title,
+        title_fontsize=8,
+    )  # fmt: skip
+    _write(figure, path)
+
+
+# Of a method beside ours.
+_VERDICTS = {
+    "ours": ("black", "*"),
+    "worse than ours": (COLOURS[1], "v"),
+    "not told apart": ("0.45", "o"),
+    "better than ours": (COLOURS[0], "^"),
+}
+_BESIDE_OURS = {"ours": "ours", BETTER: "worse than ours", WORSE: "better than ours"}
+
+
+def _draw_intervals(axes: Axes, of: pd.DataFrame) -> None:
+    """One panel, its lines from the bottom up."""
+    for y, (mean, half, informed, verdict) in enumerate(
+        zip(100 * of["mean"], 100 * of["half_width"], of["informed"], of["verdict"], strict=True)
+    ):
+        colour, marker = _VERDICTS[_BESIDE_OURS.get(verdict, "not told apart")]
+        axes.errorbar(
+            mean, y, xerr=half, fmt=marker, color=colour, elinewidth=1, capsize=2,
+            markersize=8 if verdict == "ours" else 5, markerfacecolor="white" if informed else colour,
+        )  # fmt: skip
+        if verdict == "ours":
+            axes.axvline(mean, color="0.8", linewidth=0.8, zorder=0)
+    labels = [named(*each) for each in zip(of["label"], of["informed"], strict=True)]
+    axes.set_yticks(range(len(of)), labels, fontsize=7)
+    axes.set_ylim(-0.7, len(of) - 0.3)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", color="0.93", linewidth=0.6)
+    axes.set_axisbelow(True)
+    _bare(axes)
+
+
+Lines = list[list[str]]
+
+
+def hypervolume_lines(table: pd.DataFrame) -> Lines:
+    """Of ``hypervolume_table``, in per cent of the box."""
+    titles = ("hypervolume %", "ours − it", "p (Holm)", "verdict", "seeds", "points a seed")
+    return [
+        ["method", "level", "metric", *titles],
+        *(
+            [
+                *_place(line),
+                plus_minus(line["mean"], line["half_width"]),
+                percent(line["difference"]),
+                probability(line["p"]),
+                str(line["verdict"]) or "–",
+                str(line["seeds"]),
+                f"{line['members']:.0f}",
+            ]
+            for line in _records(table)
+        ),
+    ]
+
+
+def glance_lines(table: pd.DataFrame) -> Lines:
+    """Of ``hypervolume_table``, a method a line and a panel a column, the best on average above.
+
+    ▼ marks what is told apart as worse than ours, ▲ as better.
+    """
+    panels = [(panel, of.set_index("method")) for panel, of in by_panel(table)]
+    signs = {BETTER: " ▼", WORSE: " ▲"}
+    lines = [["method", *(f"{metric_title(panel['metric'])} {panel['level']} %" for panel, _ in panels)]]
+    averages = table.groupby("method")["mean"].mean().sort_values(ascending=False)
+    first = table.drop_duplicates("method").set_index("method")
+    for method in averages.index:
+        cells = [
+            percent(of["mean"][method], 1) + signs.get(of["verdict"][method], "")
+            if method in of.index
+            else "–"
+            for _, of in panels
+        ]
+        lines.append([named(first["label"][method], first["informed"][method]), *cells])
+    return lines
+
+
+def dominance_lines(table: pd.DataFrame) -> Lines:
+    """Of ``dominance_table``, in per cent."""
+    titles = "panel,error allowed,best,least %,ours %,best other,other's %,ours − it,p,verdict,candidates"
+    return [
+        titles.split(","),
+        *(
+            [
+                f"{line['level']}, {metric_title(line['metric'])}",
+                budget_title(line["budget"]),
+                line["best_label"] or "–",
+                percent(line["best_disparity"]),
+                _or_seeds(percent(line["ours_disparity"]), line["ours_seeds"], line["seeds"]),
+                line["other_label"] or "–",
+                percent(line["other_disparity"]),
+                percent(line["difference"]),
+                probability(line["p"]),
+                str(line["verdict"]),
+                str(line["candidates"]),
+            ]
+            for line in _records(table)
+        ),
+    ]
+
+
+def budget_lines(table: pd.DataFrame) -> Lines:
+    """Of ``budget_table``, a budget a column: disparity in per cent, else in how many seeds it had any."""
+    budgets = list(dict.fromkeys(table["budget"]))
+    lines = [["method", "level", "metric", *map(budget_title, budgets)]]
+    for _, of in by_panel(table):
+        for _, own in of.groupby("method", sort=False):
+            each = list(_records(own))
+            cells = {
+                line["budget"]: _or_seeds(
+                    plus_minus(line["disparity"], line["half_width"]), line["seeds"], line["of"]
+                )
+                for line in each
+            }
+            lines.append([*_place(each[0]), *(cells[budget] for budget in budgets)])
+    return lines
+
+
+def chosen_lines(table: pd.DataFrame) -> Lines:
+    """Of ``chosen_table``, in per cent."""
+    titles = ("error %", "disparity %", "DEO of chance %", "said positive %", "seeds")
+    return [
+        ["method", "level", "metric", *titles],
+        *(
+            [
+                *_place(line),
+                plus_minus(line["error"], line["error_half_width"]),
+                plus_minus(line["disparity"], line["disparity_half_width"]),
+                percent(line["floor"]),
+                percent(line["positive_rate"], 1),
+                str(line["seeds"]),
+            ]
+            for line in _records(table)
+        ),
+    ]
+
+
+def _records(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for line in table.to_dict("records"):
+        yield {str(key): value for key, value in line.items()}
+
+
+def _place(line: dict[str, Any]) -> list[str]:
+    return [named(line["label"], line["informed"]), str(line["level"]), metric_title(line["metric"])]
+
+
+def budget_title(budget: float) -> str:
+    """A budget of error for people."""
+    return f"+{100 * budget:g} points"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share in per cent, with a true minus."""
+    return "–" if math.isnan(share) else f"{100 * share:.{digits}f}".replace("-", "−")
+
+
+def plus_minus(share: float, half_width: float) -> str:
+    """A share and the half width of its interval in per cent."""
+    return percent(share) + ("" if math.isnan(half_width) else f" ± {percent(half_width)}")
+
+
+def probability(p: float) -> str:
+    """A p-value."""
+    return "–" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _or_seeds(found: str, seeds: int, of: int) -> str:
+    return found if seeds == of else f"– ({seeds} of {of} seeds)"

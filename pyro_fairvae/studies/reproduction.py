@@ -1,0 +1,239 @@
+"""Every method on the same splits: the paper's Figure 2 and its relatives as a grid of jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyro
+import torch
+
+from pyro_fairvae import __version__
+from pyro_fairvae.baselines import METHODS, Method, Task
+from pyro_fairvae.baselines.guesses import cells_of
+from pyro_fairvae.data import DATASETS, LEVELS, Splits, load, split, split_complete
+from pyro_fairvae.errors import choose, require
+from pyro_fairvae.fitted import Fit
+from pyro_fairvae.options import build, changed, option
+from pyro_fairvae.posterior import calibrate_fit
+from pyro_fairvae.program import Settings
+from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.evaluation import evaluate_members, judge
+from pyro_fairvae.studies.jobs import Job, Left, Outcome, duration, run_jobs
+from pyro_fairvae.studies.many import Many, Report, rates
+
+METRICS = ("deo", "deopp")
+RECOVERS = "ss_vae"  # the method whose run says who withholds, for Table 1
+LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training hides nothing
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    """The panels, the methods, and how long they are trained."""
+
+    dataset: str = option("adult", "data set")
+    groups: tuple[str, ...] = option(("gender", "race"), "groups to be fair to, with commas between")
+    levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
+    metrics: tuple[str, ...] = option(METRICS, f"metrics of fairness: {', '.join(METRICS)}")
+    methods: tuple[str, ...] = option(tuple(METHODS), "methods, with commas between")
+    seeds: int = option(5, "seeds 0 to N − 1, of split, missingness, weights and noise")
+    weights: int = option(5, "weights of the trade-off of each method, from the first of its own")
+    epochs: int = option(30, "passes over the training rows")
+    batch: int = option(1024, "rows in a step")
+    rows: int | None = option(None, "use only this many rows, drawn at random")
+
+    def __post_init__(self) -> None:
+        dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
+        for what, given, table in (
+            (f"group of {self.dataset}", self.groups, dataset.groups),
+            ("level", self.levels, LEVELS),
+            ("metric", self.metrics, METRICS),
+            ("method", self.methods, METHODS),
+        ):
+            require(len(given) > 0, f"no {what} was given; name at least one.")
+            for name in given:
+                choose(what, name, table)
+        for name in ("seeds", "weights", "epochs", "batch"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        require(self.rows is None or self.rows >= 100, f"rows must be at least 100, got {self.rows}.")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "smoke": {"groups": "gender", "levels": "sparse", "metrics": "deo", "seeds": 2, "weights": 2, "epochs": 5,
+              "batch": 128, "rows": 1500},
+    "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "epochs": 15},
+    "paper": {},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a grid came to."""
+
+    results: pd.DataFrame  # a line for each panel, method, seed and weight
+    recovery: pd.DataFrame  # as in :mod:`.recovery`
+    failures: list[dict[str, str]]
+
+
+def reproduce(
+    config: ReproduceConfig,
+    out: Path,
+    device: str = "cpu",
+    data_dir: Path | None = None,
+    backend: str = "local",
+    workers: int | None = None,
+    report: Report | None = None,
+    progress: Callable[[Outcome, Left], None] | None = None,
+) -> Reproduction:
+    """Run the jobs of a grid that are not done yet, and gather what all of them came to."""
+    panels = {panel: job_of(config, *panel) for panel in panels_of(config)}
+    work = partial(run_job, device=device, data_dir=data_dir)
+    jobs = list({job.key: job for job in panels.values()}.values())
+    outcomes = run_jobs(
+        jobs,
+        work,
+        out,
+        version=__version__,
+        backend=backend,
+        workers=workers,
+        report=report,
+        progress=progress,
+    )
+    by_key = {outcome.job.key: outcome for outcome in outcomes}
+    lines = [
+        line
+        for panel, job in panels.items()
+        if (record := by_key[job.key].record) is not None
+        for line in result_lines(config, panel, record, by_key[job.key].seconds)
+    ]
+    recovered = [line for each in outcomes if each.record for line in each.record["recovery"]]
+    failures = [{"job": each.job.name, "reason": each.error} for each in outcomes if each.error is not None]
+    return Reproduction(pd.DataFrame(lines), pd.DataFrame(recovered), failures)
+
+
+Panel = tuple[str, str, str, str, int]  # group, level, metric, method, seed
+
+
+def panels_of(config: ReproduceConfig) -> list[Panel]:
+    return list(product(config.groups, config.levels, config.metrics, config.methods, range(config.seeds)))
+
+
+def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: str, seed: int) -> Job:
+    """The job that a method's part of a panel comes from; panels that do not matter to it share one."""
+    method = METHODS[name]
+    metrics = [metric] if method.by_metric else list(METRICS)
+    weights = list(method.weights[: config.weights])
+    job = {
+        "dataset": config.dataset,
+        "group": group,
+        "level": level if method.by_level else None,
+        "metrics": metrics,
+        "method": name,
+        "seed": seed,
+        "weights": weights,
+        "epochs": config.epochs,
+        "batch": config.batch,
+        "rows": config.rows,
+    }
+    where = [group, *([level] if method.by_level else []), *([metric] if method.by_metric else [])]
+    return Job(f"{name} {' '.join(where)} seed {seed}", job, cost_of(method, len(weights)) * config.epochs)
+
+
+def cost_of(method: Method, weights: int) -> float:
+    return method.cost * (1 + weights)
+
+
+def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = None) -> dict[str, Any]:
+    """Train a method on a split and judge it; nothing of the test part is read before that."""
+    pyro.enable_validation(False)
+    method = METHODS[job["method"]]
+    data = DataConfig(dataset=job["dataset"], group=job["group"], level=job["level"] or LEVEL_OF_ALL)
+    table = load(job["dataset"], job["group"], data_dir)
+    if job["rows"] is not None:
+        table = table.take(job["rows"], job["seed"])
+    parts = split(table, data.missingness(), job["seed"])
+    truth = split_complete(table, job["seed"])["train"] if method.informed else None
+    settings = build(Settings, {"epochs": job["epochs"], "batch": job["batch"], "risk": job["metrics"][0]})
+    fitted = method.fit(
+        Task(parts.train, parts.validation, settings, job["seed"], device, truth), job["weights"]
+    )
+    recovery: list[dict[str, Any]] = []
+    if job["method"] == RECOVERS and isinstance(fitted, Fit):
+        calibrated = calibrate_fit(fitted, parts.train, [job["seed"]])
+        common = {name: job[name] for name in ("group", "level", "seed")}
+        recovery = rates(Many(fitted, calibrated, 0.0, 0.0), 0, data.truth_by_channel(), common)
+    return {
+        "judged": {metric: _judge(fitted, job["weights"], metric, parts) for metric in job["metrics"]},
+        "constant_error": float(1 - np.bincount(parts.test.y).max() / parts.test.rows),
+        "recovery": recovery,
+    }
+
+
+def _judge(fitted: Any, weights: Sequence[float], metric: str, parts: Splits) -> dict[str, Any]:
+    """By a fit's own imputations of the validation part, or by its rows that state both."""
+    table = parts.validation
+    if isinstance(fitted, Fit):
+        return evaluate_members(fitted, parts, changed(fitted.settings.fairness, {"risk": metric}))
+    cells = cells_of(table.y_obs, table.a_obs, table.classes, table.groups, torch.float64)
+    fairness = build(Settings, {"risk": metric}).fairness
+    return judge(fitted, weights, fairness, parts, cells.expand(len(weights), -1, -1, -1))
+
+
+def result_lines(
+    config: ReproduceConfig, panel: Panel, record: dict[str, Any], seconds: float
+) -> list[dict[str, Any]]:
+    """A line for each weight of a method's part of a panel."""
+    group, level, metric, name, seed = panel
+    method, judged = METHODS[name], record["judged"][metric]
+    return [
+        {
+            "dataset": config.dataset,
+            "group": group,
+            "level": level,
+            "metric": metric,
+            "method": name,
+            "label": method.label,
+            "informed": method.informed,
+            "paper": method.paper,
+            "seed": seed,
+            "weight": member["weight"],
+            "selected": k == judged["selected"],
+            "val_error": member["val"]["error"],
+            "val_disparity": member["val"][metric],
+            "error": member["test"]["error"],
+            "disparity": member["test"][metric],
+            "floor": member["test"]["deo_floor"] if metric == "deo" else float("nan"),
+            "positive_rate": member["test"]["positive_rate"],
+            "constant_error": record["constant_error"],
+            "seconds": seconds,
+        }
+        for k, member in enumerate(judged["members"])
+    ]
+
+
+def estimate(
+    config: ReproduceConfig, workers: int, device: str = "cpu", data_dir: Path | None = None
+) -> float:
+    """Seconds that all jobs of a grid may take, from one epoch of SS-VAE on these rows, on one thread."""
+    jobs = {job.key: job for panel in panels_of(config) if (job := job_of(config, *panel))}
+    first = asdict(config) | {"methods": (RECOVERS,), "epochs": 1}
+    probe = job_of(ReproduceConfig(**first), config.groups[0], config.levels[0], METRICS[0], "fair_ssvae", 0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    run_job(probe.config, device, data_dir)
+    unit = (time.perf_counter() - start) / probe.cost
+    torch.set_num_threads(threads)
+    return unit * sum(job.cost for job in jobs.values()) / workers
+
+
+def in_words(config: ReproduceConfig, seconds: float, workers: int) -> str:
+    jobs = {job_of(config, *panel).key for panel in panels_of(config)}
+    return f"{len(jobs)} jobs, about {duration(seconds)} with {workers} at a time"

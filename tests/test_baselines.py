@@ -1,0 +1,143 @@
+"""Every method under the one interface, on data made for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.baselines import METHODS, Task
+from pyro_fairvae.baselines.fairrf import fit_fairrf
+from pyro_fairvae.baselines.guesses import confident_groups, guess_groups, guess_labels
+from pyro_fairvae.data import Missingness, Splits, split, split_complete, synthetic
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.metrics import evaluate
+from pyro_fairvae.options import build
+from pyro_fairvae.program import Settings
+
+MISSING = Missingness((0.6, 0.3))
+# Enough for a gap to close, on rows whose class goes with the group more often than not.
+SETTINGS = build(
+    Settings,
+    {"hidden": 16, "layers": 2, "pieces": 0, "latent": 2, "decoder_hidden": 8, "epochs": 12, "batch": 256,
+     "lr": 5e-3, "samples": 5},
+)  # fmt: skip
+STRONG = {
+    "mfd_gty_gta": 20.0, "mfd_predy_preda": 20.0, "fairrf_age": 0.5, "fairrf": 0.5, "fairda": 2.0,
+    "reweighting": 1.0, "exponentiated_gradient": 50.0,
+}  # fmt: skip
+HELPLESS = {"mfd_gty_randa", "ss_vae"}  # groups at random, and no risk at all
+
+
+@cache
+def parts() -> Splits:
+    return split(synthetic(rows=6000, seed=1, dependence=0.6), MISSING, seed=0)
+
+
+def task(informed: bool = False, device: str = "cpu") -> Task:
+    truth = split_complete(synthetic(rows=6000, seed=1, dependence=0.6), 0)["train"] if informed else None
+    return Task(parts().train, parts().validation, SETTINGS, 0, device, truth)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_it_reduces_deo(name: str, device: str) -> None:
+    method = METHODS[name]
+    fit = fit_fairrf(["c"]) if name.startswith("fairrf") else method.fit
+    strong = STRONG.get(name, 3.0)
+    weights = (0.0,) if name == "ss_vae" else (0.0, strong)
+    fitted = fit(task(method.informed, device), weights)
+    x = torch.from_numpy(parts().test.x)
+    proba, decided = fitted.predict_proba(x), fitted.decide(x)
+    assert proba.shape == (len(weights), len(x), 2)
+    assert proba.device.type == decided.device.type == "cpu"
+    torch.testing.assert_close(proba.sum(-1), torch.ones_like(proba[..., 0]))
+    found = [evaluate(parts().test.y, row, parts().test.a, 2) for row in decided.numpy()]
+    assert found[0]["error"] < 0.2
+    if name not in HELPLESS:
+        assert found[0]["deo"] > 0.12
+        assert found[1]["deo"] < 0.75 * found[0]["deo"]
+        assert 0.2 < found[1]["positive_rate"] < 0.8  # not by deciding alike for everybody
+
+
+def test_a_seed_fixes_a_fit() -> None:
+    for name in ("fairda", "cgl", "exponentiated_gradient"):
+        first, second = (METHODS[name].fit(task(), (0.0, 5.0)).predict_proba(x()) for _ in range(2))
+        assert torch.equal(first, second)
+
+
+def x() -> torch.Tensor:
+    return torch.from_numpy(parts().test.x)
+
+
+def test_members_do_not_depend_on_each_other() -> None:
+    both = METHODS["stated_risk"].fit(task(), (0.0, 3.0)).predict_proba(x())
+    alone = METHODS["stated_risk"].fit(task(), (3.0,)).predict_proba(x())
+    torch.testing.assert_close(both[1:], alone, atol=1e-4, rtol=1e-3)
+
+
+def test_guesses_keep_what_is_stated() -> None:
+    train = parts().train
+    truth = split_complete(synthetic(rows=6000, seed=1, dependence=0.6), 0)["train"]
+    labels = guess_labels(task())
+    for guessed, observed, values, known in (
+        (labels, train.y_obs, 2, truth.y),
+        (guess_groups(task()), train.a_obs, 2, truth.a),
+        (confident_groups(task(), labels), train.a_obs, 2, truth.a),
+    ):
+        stated = observed < values
+        assert torch.equal(guessed[stated], observed[stated])
+        right = (guessed.numpy() == known)[~stated.numpy()].mean()
+        assert right > 0.75
+
+
+def test_groups_of_low_confidence_are_drawn_by_label() -> None:
+    """Where x tells nothing, no guess is worth keeping, and draws have the frequencies P(a|y)."""
+    train = parts().train
+    blind = replace(train, x=torch.zeros_like(train.x))
+    labels = guess_labels(task())
+    drawn = confident_groups(Task(blind, parts().validation, SETTINGS, 0), labels)
+    stated, hidden = train.a_obs < 2, train.a_obs == 2
+    if len(drawn[hidden].unique()) == 1:
+        pytest.skip("the classifier of groups guessed right often enough to be kept")
+    for y in range(2):
+        expected = drawn[stated & (labels == y)].double().mean()
+        found = drawn[hidden & (labels == y)].double().mean()
+        assert float(found) == pytest.approx(float(expected), abs=0.05)
+
+
+def test_methods_that_need_the_truth_say_so() -> None:
+    for name, method in METHODS.items():
+        if method.informed:
+            with pytest.raises(InputError, match="give them as truth"):
+                method.fit(task(), method.weights)
+        assert method.weights[0] == 0, name
+        assert list(method.weights) == sorted(method.weights), name
+
+
+def test_bad_input() -> None:
+    with pytest.raises(InputError, match="unknown column 'age'"):
+        METHODS["fairrf_age"].fit(task(), (0.0,))
+    with pytest.raises(InputError, match="no weight"):
+        METHODS["fairda"].fit(task(), ())
+    with pytest.raises(InputError, match="finite and ≥ 0, got -1"):
+        METHODS["reweighting"].fit(task(), (-1.0,))
+    train = parts().train
+    silent = Task(replace(train, a_obs=torch.full_like(train.a_obs, 2)), parts().validation, SETTINGS)
+    for name, words in (
+        ("pseudo_labels", "no row states its group"),
+        ("fairda", "no source domain"),
+        ("stated_rows", "nothing is left to train on"),
+        ("stated_risk", "nothing to compare"),
+        ("exponentiated_gradient", "no row states both"),
+    ):
+        with pytest.raises(InputError, match=words):
+            METHODS[name].fit(silent, (0.0,))
+    two = synthetic(rows=400, groups=4, numbers=10)
+    joint = replace(two, attributes=Attributes(("first", "second"), (("0", "1"), ("0", "1"))))
+    both = split(joint, Missingness(channel=tuple(map(tuple, np.full((4, 9), 1 / 9)))), 0)
+    with pytest.raises(InputError, match="first and second"):
+        Task(both.train, both.validation, SETTINGS)

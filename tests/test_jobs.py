@@ -1,0 +1,351 @@
+"""Jobs that are done stay done; what fails, dies or is stopped costs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import joblib
+import pytest
+import threadpoolctl
+import torch
+
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.studies.jobs import Job, Left, Outcome, duration, run_jobs
+
+
+def deed(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave a trace of the call, then do as the config says."""
+    folder = Path(config["folder"])
+    (folder / f"{config['number']}.{uuid.uuid4().hex}.call").touch()
+    time.sleep(config.get("seconds", 0))
+    match config.get("act"):
+        case "raise" if not (folder / "mended").exists():
+            raise RuntimeError("not mended")
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "die once" if calls(folder)[config["number"]] == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "wait":
+            while not (folder / "go").exists():
+                time.sleep(0.02)
+    return {"number": config["number"]}
+
+
+def calls(folder: Path) -> Counter[int]:
+    """How often each number was worked on."""
+    return Counter(int(path.name.split(".")[0]) for path in folder.glob("*.call"))
+
+
+def make(folder: Path, *acts: str | None, **more: Any) -> list[Job]:
+    """A job for each act, numbered from 0, the first the longest."""
+    return [
+        Job(f"job {n}", {"folder": str(folder), "number": n, "act": act} | more, cost=len(acts) - n)
+        for n, act in enumerate(acts)
+    ]
+
+
+def run(jobs: list[Job], out: Path, **options: Any) -> list[Outcome]:
+    defaults: dict[str, Any] = {"version": "1", "workers": 2}
+    return run_jobs(jobs, deed, out, **(defaults | options))
+
+
+def records(outcomes: list[Outcome]) -> list[int | None]:
+    return [None if outcome.record is None else outcome.record["number"] for outcome in outcomes]
+
+
+def names(out: Path) -> set[str]:
+    return {path.name for path in (out / "jobs").iterdir()}
+
+
+def test_keys_are_of_the_config_alone() -> None:
+    one = Job("one", {"a": 1, "b": {"c": [1, 2.5, None], "d": "é"}})
+    other = Job("other", {"b": {"d": "é", "c": (1, 2.5, None)}, "a": 1}, cost=7.0)
+    assert one.key == other.key
+    assert re.fullmatch("[0-9a-f]{16}", one.key)
+    assert Job("one", {"a": 2, "b": one.config["b"]}).key != one.key
+
+
+@pytest.mark.parametrize("value", [math.nan, {1, 2}, Path("x")])
+def test_config_that_is_not_json_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="config of job 'odd' is not JSON"):
+        _ = Job("odd", {"value": value}).key
+
+
+def test_a_job_is_done_once(tmp_path: Path) -> None:
+    jobs = make(tmp_path, None, None)
+    twin = Job("twin", dict(reversed(jobs[0].config.items())))
+    said: list[str] = []
+    first = run([*jobs, twin, jobs[1]], tmp_path, report=said.append)
+    assert records(first) == [0, 1, 0, 1]
+    assert [outcome.job.name for outcome in first] == ["job 0", "job 1", "twin", "job 1"]
+    assert not any(outcome.kept for outcome in first)
+    assert len(said) == 2
+    again = run([*jobs, twin], tmp_path, report=said.append)
+    assert records(again) == [0, 1, 0]
+    assert all(outcome.kept for outcome in again)
+    assert [outcome.seconds for outcome in again[:2]] == [outcome.seconds for outcome in first[:2]]
+    assert said[2:] == ["2 of 2 done before"]
+    assert calls(tmp_path) == {0: 1, 1: 1}
+    content = json.loads((tmp_path / "jobs" / f"{jobs[0].key}.json").read_text())
+    assert content.keys() == {"version", "name", "config", "seconds", "record"}
+    assert content["config"] == jobs[0].config
+
+
+def test_a_failure_stops_nothing_and_is_tried_again(tmp_path: Path) -> None:
+    jobs = make(tmp_path, "raise", None, None)
+    said: list[str] = []
+    outcomes = run(jobs, tmp_path, report=said.append)
+    assert records(outcomes) == [None, 1, 2]
+    error = outcomes[0].error
+    assert error is not None
+    assert error.startswith("RuntimeError: not mended")
+    assert "in deed" in error
+    text = tmp_path / "jobs" / f"{jobs[0].key}.error.txt"
+    assert error in text.read_text()
+    assert any(line.endswith("job 0 failed (RuntimeError: not mended)") for line in said)
+    (tmp_path / "mended").touch()
+    outcomes = run(jobs, tmp_path)
+    assert records(outcomes) == [0, 1, 2]
+    assert [outcome.kept for outcome in outcomes] == [False, True, True]
+    assert not text.exists()
+    assert calls(tmp_path) == {0: 2, 1: 1, 2: 1}
+
+
+def give(config: dict[str, Any]) -> Any:
+    return {"set": {"a": {1}}, "list": [1]}[config["give"]] if config["give"] != "exit" else sys.exit(3)
+
+
+def test_what_is_no_record_is_a_failure(tmp_path: Path) -> None:
+    jobs = [Job(what, {"give": what}) for what in ("set", "list", "exit")]
+    errors = [outcome.error or "" for outcome in run_jobs(jobs, give, tmp_path, version="1", workers=2)]
+    assert "not JSON serializable" in errors[0]
+    assert "must be a dict, not [1]" in errors[1]
+    assert errors[2].startswith("SystemExit: 3")
+
+
+def test_a_job_that_kills_its_worker_is_found(tmp_path: Path) -> None:
+    jobs = make(tmp_path, None, "die", None, None, None)
+    said: list[str] = []
+    outcomes = run(jobs, tmp_path, report=said.append)
+    assert records(outcomes) == [0, None, 2, 3, 4]
+    assert "memory" in (outcomes[1].error or "")
+    assert "fewer workers" in (outcomes[1].error or "")
+    assert calls(tmp_path)[1] == 2  # among others, then alone
+    assert any(line.startswith("a worker died") for line in said)
+    kept = {f"{job.key}.json" for job in jobs if job is not jobs[1]}
+    assert names(tmp_path) == kept | {"version.json", f"{jobs[1].key}.error.txt"}
+
+
+def test_a_death_that_does_not_come_again_loses_nothing(tmp_path: Path) -> None:
+    jobs = make(tmp_path, "die once", None, None)
+    said: list[str] = []
+    outcomes = run(jobs, tmp_path, report=said.append)
+    assert records(outcomes) == [0, 1, 2]
+    assert any("at most 1 at a time" in line for line in said)
+    assert names(tmp_path) == {f"{job.key}.json" for job in jobs} | {"version.json"}
+
+
+def test_one_worker_is_a_process_of_its_own(tmp_path: Path) -> None:
+    assert records(run(make(tmp_path, "die", None), tmp_path, workers=1)) == [None, 1]
+
+
+def test_an_interrupt_goes_up_and_what_is_done_stays(tmp_path: Path) -> None:
+    jobs = make(tmp_path, None, "wait", "wait")
+
+    def interrupt(outcome: Outcome, left: Left) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(jobs, tmp_path, progress=interrupt)
+    (tmp_path / "go").touch()
+    outcomes = run(jobs, tmp_path)
+    assert records(outcomes) == [0, 1, 2]
+    assert [outcome.kept for outcome in outcomes] == [True, False, False]
+    assert calls(tmp_path)[0] == 1
+
+
+def killed(folder: str) -> None:
+    """What the driver of the next test does until it is killed."""
+    run(make(Path(folder), None, None, "wait", "wait"), Path(folder))
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    code = f"import test_jobs; test_jobs.killed({str(tmp_path)!r})"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    jobs = make(tmp_path, None, None, "wait", "wait")
+    try:
+        deadline = time.monotonic() + 60
+        while calls(tmp_path) != {0: 1, 1: 1, 2: 1, 3: 1} or len(names(tmp_path)) < 3:
+            assert driver.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        driver.kill()
+        driver.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)  # its workers, which would wait for ever
+    (tmp_path / "go").touch()
+    outcomes = run(jobs, tmp_path)
+    assert records(outcomes) == [0, 1, 2, 3]
+    assert [outcome.kept for outcome in outcomes] == [True, True, False, False]
+    assert calls(tmp_path) == {0: 1, 1: 1, 2: 2, 3: 2}
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    jobs = make(tmp_path, None)
+    run(jobs, tmp_path)
+    with pytest.raises(InputError, match=r"is of version 1, but this is version 2.*--out, or delete"):
+        run(jobs, tmp_path, version="2")
+    (tmp_path / "jobs" / "version.json").unlink()
+    with pytest.raises(InputError, match=rf"{jobs[0].key}\.json is of version 1"):
+        run(jobs, tmp_path, version="2")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"version": "1", "config": {}, "seconds": 1.0}'])
+def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
+    (job,) = make(tmp_path, None)
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs" / f"{job.key}.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is broken.* Delete it"):
+        run([job], tmp_path)
+    assert not calls(tmp_path)
+
+
+def test_a_file_of_another_config_is_refused(tmp_path: Path) -> None:
+    one, other = make(tmp_path, None, None)
+    run([one], tmp_path)
+    (tmp_path / "jobs" / f"{one.key}.json").rename(tmp_path / "jobs" / f"{other.key}.json")
+    with pytest.raises(InputError, match=r"has the config .*'number': 0.* but is named for .*'number': 1"):
+        run([other], tmp_path)
+
+
+def unfinite(config: dict[str, Any]) -> dict[str, Any]:
+    return {"nan": math.nan, "deep": [{"inf": math.inf}, (1.5, math.nan)], "text": "é", "yes": True}
+
+
+def test_nan_survives(tmp_path: Path) -> None:
+    job = Job("odd", {"none": None})
+    for kept in (False, True):
+        (outcome,) = run_jobs([job], unfinite, tmp_path, version="1", workers=2)
+        assert outcome.kept == kept
+        nan = pytest.approx(math.nan, nan_ok=True)
+        assert outcome.record == {"nan": nan, "deep": [{"inf": nan}, [1.5, nan]], "text": "é", "yes": True}
+
+
+def threads(config: dict[str, Any]) -> dict[str, Any]:
+    pools = [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+    return {"torch": torch.get_num_threads(), "pools": pools, "omp": os.environ["OMP_NUM_THREADS"]}
+
+
+def test_a_worker_has_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    (outcome,) = run_jobs([Job("threads", {})], threads, tmp_path, version="1", workers=2)
+    record = outcome.record
+    assert record is not None
+    assert record["torch"] == 1
+    assert record["omp"] == "1"
+    assert set(record["pools"]) == {1}
+
+
+def test_workers_are_the_cores_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
+    jobs = [Job(str(n), {"folder": str(tmp_path), "number": n}) for n in range(5)]
+    seen: list[tuple[Outcome, Left]] = []
+    run(jobs, tmp_path, workers=None, progress=lambda *both: seen.append(both))
+    outcome, left = seen[0]
+    assert left.seconds == pytest.approx(outcome.seconds * 4 / 3)
+
+
+def test_the_longest_come_first(tmp_path: Path) -> None:
+    order: list[str] = []
+    jobs = make(tmp_path, *3 * [None])
+    run(jobs[::-1], tmp_path, workers=1, progress=lambda outcome, _: order.append(outcome.job.name))
+    assert order == ["job 0", "job 1", "job 2"]
+
+
+def test_progress_and_time_left(tmp_path: Path) -> None:
+    jobs = make(tmp_path, None, "raise", None, None, seconds=0.2)
+    seen: list[tuple[Outcome, Left]] = []
+    said: list[str] = []
+    run(jobs, tmp_path, report=said.append, progress=lambda *both: seen.append(both))
+    assert len(said) == len(seen) == 4
+    for number, (outcome, left) in enumerate(seen):
+        so_far = [other for other, _ in seen[: number + 1]]
+        good = [other for other in so_far if other.error is None]
+        waiting = [job for job in jobs if job not in [other.job for other in so_far]]
+        assert (left.total, left.done, left.failed) == (4, len(good), len(so_far) - len(good))
+        if waiting and good:
+            unit = sum(other.seconds for other in good) / sum(other.job.cost for other in good)
+            share = sum(job.cost for job in waiting) / min(2, len(waiting))
+            assert left.seconds == pytest.approx(unit * share)
+        assert said[number].startswith(f"{left}: {outcome.job.name} ")
+    assert seen[-1][1].seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        (Left(120, 12, 1, 1380.0), "12 of 120 done, 1 failed, about 23 min left"),
+        (Left(120, 12, 0, 31.2), "12 of 120 done, about 31 s left"),
+        (Left(120, 120, 0, 0.0), "120 of 120 done"),
+        (Left(3, 0, 1, math.nan), "0 of 3 done, 1 failed"),
+    ],
+)
+def test_words_of_what_is_left(left: Left, words: str) -> None:
+    assert str(left) == words
+
+
+def test_durations() -> None:
+    assert [duration(seconds) for seconds in (0.2, 89, 90, 5399, 5400)] == [
+        "0 s",
+        "89 s",
+        "2 min",
+        "90 min",
+        "1.5 h",
+    ]
+
+
+def test_unknown_backend_and_no_workers(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown backend 'locl'.*Did you mean 'local'"):
+        run([], tmp_path, backend="locl")
+    with pytest.raises(InputError, match="workers is 0"):
+        run([], tmp_path, workers=0)
+
+
+def test_ray_that_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'pyro_fairvae\[ray\]'"):
+        run(make(tmp_path, None), tmp_path, backend="ray")
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* still running:ResourceWarning")  # Ray's own, on its way out
+def test_ray_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'pyro_fairvae[ray]'")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where its workers find this file
+    jobs = make(tmp_path, None, "raise", "die", None, None)
+    outcomes = run(jobs, tmp_path, backend="ray")
+    assert not ray.is_initialized()
+    assert records(outcomes) == [0, None, None, 3, 4]
+    assert "RuntimeError: not mended" in (outcomes[1].error or "")
+    assert "memory" in (outcomes[2].error or "")
+    assert calls(tmp_path)[2] == 2
+    assert [outcome.kept for outcome in run(jobs[3:], tmp_path)] == [True, True]

@@ -24,7 +24,7 @@ class Decider(Protocol):
 
 
 def evaluate_members(fitted: Fit, parts: Splits, fairness: RiskSettings | None = None) -> dict[str, Any]:
-    """:func:`judge` of a fit, by its own imputations of the validation part, and its own risk unless given."""
+    """:func:`judge` of a fit by its own imputations of validation rows, and by its own risk unless given."""
     fairness = fairness or fitted.settings.fairness
     # Rates need masses that are not negative.
     whole = STANDS_IN[fairness.imputer] if fairness.imputer == "anchored" else fairness.imputer

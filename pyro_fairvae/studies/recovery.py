@@ -16,6 +16,7 @@ from pyro_fairvae.data import DATASETS, LEVELS, Table, load, split
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.options import build, option
 from pyro_fairvae.program import Settings
+from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.many import Report, once, rates, train_many
 
@@ -78,13 +79,16 @@ def recover(
 def _recover_level(
     config: RecoverConfig, data: DataConfig, table: Table, device: torch.device, report: Report
 ) -> list[dict[str, Any]]:
-    """All seeds of one group and level, as members of one run."""
-    seeds = list(range(config.seeds))
+    """All seeds of one group and level, as members of one run.
+
+    Each level has splits and draws of its own, so that its intervals tell something new of their coverage.
+    """
+    seeds = [derive_seed(seed, list(LEVELS).index(data.level)) for seed in range(config.seeds)]
     parts = [split(table, data.missingness(), seed) for seed in seeds]
     many = train_many(parts, [0.0], config.settings(), seeds, device, report)
     return [
         line
-        for seed in seeds
+        for seed in range(config.seeds)
         for line in rates(
             many, seed, data.truth_by_channel(), {"group": data.group, "level": data.level, "seed": seed}
         )

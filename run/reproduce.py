@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
             config, out, device, arguments.data_dir, arguments.backend, arguments.workers, None, show
         )
     for failure in found.failures:
-        report(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[-1]}")
+        report(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
     require(len(found.results) > 0, f"every job failed; their reasons are in {out / 'jobs'}.")
     write_everything(config, found, out, device)
     table = hypervolume_table(found.results)

@@ -23,7 +23,7 @@ MISSING = Missingness((0.6, 0.3))
 # Enough for a gap to close, on rows whose class goes with the group more often than not.
 SETTINGS = build(
     Settings,
-    {"hidden": 16, "layers": 2, "pieces": 0, "latent": 2, "decoder_hidden": 8, "epochs": 12, "batch": 256,
+    {"hidden": 16, "layers": 2, "pieces": 0, "latent": 2, "decoder_hidden": 8, "epochs": 10, "batch": 256,
      "lr": 5e-3, "samples": 5},
 )  # fmt: skip
 STRONG = {
@@ -35,11 +35,11 @@ HELPLESS = {"mfd_gty_randa", "ss_vae"}  # groups at random, and no risk at all
 
 @cache
 def parts() -> Splits:
-    return split(synthetic(rows=6000, seed=1, dependence=0.6), MISSING, seed=0)
+    return split(synthetic(rows=4000, seed=1, dependence=0.6), MISSING, seed=0)
 
 
 def task(informed: bool = False, device: str = "cpu") -> Task:
-    truth = split_complete(synthetic(rows=6000, seed=1, dependence=0.6), 0)["train"] if informed else None
+    truth = split_complete(synthetic(rows=4000, seed=1, dependence=0.6), 0)["train"] if informed else None
     return Task(parts().train, parts().validation, SETTINGS, 0, device, truth)
 
 
@@ -81,7 +81,7 @@ def test_members_do_not_depend_on_each_other() -> None:
 
 def test_guesses_keep_what_is_stated() -> None:
     train = parts().train
-    truth = split_complete(synthetic(rows=6000, seed=1, dependence=0.6), 0)["train"]
+    truth = split_complete(synthetic(rows=4000, seed=1, dependence=0.6), 0)["train"]
     labels = guess_labels(task())
     for guessed, observed, values, known in (
         (labels, train.y_obs, 2, truth.y),

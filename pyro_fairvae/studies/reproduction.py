@@ -66,7 +66,7 @@ class ReproduceConfig:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "smoke": {"groups": "gender", "levels": "sparse", "metrics": "deo", "seeds": 2, "weights": 2, "epochs": 5,
+    "smoke": {"groups": "gender", "levels": "sparse", "metrics": "deo", "seeds": 1, "weights": 2, "epochs": 4,
               "batch": 128, "rows": 1500},
     "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "epochs": 15},
     "paper": {},

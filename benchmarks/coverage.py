@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyro
 import torch
 from scipy import stats
 
@@ -29,6 +28,7 @@ from pyro_fairvae.posterior import INTERVAL, guide_draws
 from pyro_fairvae.program import Settings
 from pyro_fairvae.report import align, draw_ranks
 from pyro_fairvae.studies.many import once, rates, train_many
+from pyro_fairvae.training import skip_validation
 
 RATES = {"unavailable": (0.8, 0.4), "label_unavailable": (0.3, 0.2)}
 SMALL = {"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "batch": 256, "lr": 3e-3}
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, default=Path("runs/coverage/ranks.png"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    pyro.enable_validation(False)
+    skip_validation()
     options = {"rows": arguments.rows, "epochs": arguments.epochs, "groups": arguments.groups}
     lines: list[dict[str, Any]] = []
     for first in range(0, arguments.tables, arguments.at_once):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyro
 import torch
 from scipy import stats
 
@@ -16,6 +15,7 @@ from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import train_run
+from pyro_fairvae.training import skip_validation
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
@@ -31,7 +31,7 @@ def run_once(options: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dic
     config = build(TrainConfig, options)
     if not (folder / "posterior.json").exists():
         torch.set_num_threads(1)
-        pyro.enable_validation(False)
+        skip_validation()
         train_run(config, folder, torch.device("cpu"), resume=True)
     elif read_options(folder / "config.json") != config.flat():
         raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")

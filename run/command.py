@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyro
 import torch
 
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.options import Option, options_of
-from pyro_fairvae.training import resolve_device
+from pyro_fairvae.training import resolve_device, skip_validation
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[str] = ()) -> None:
@@ -47,7 +46,7 @@ def prepare(arguments: argparse.Namespace) -> torch.device:
     if arguments.threads is not None:
         require(arguments.threads >= 1, f"threads must be at least 1, got {arguments.threads}.")
         torch.set_num_threads(arguments.threads)
-    pyro.enable_validation(False)  # costs a tenth of a step, and the program is tested with it on
+    skip_validation()
     return resolve_device(arguments.device)
 
 

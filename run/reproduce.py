@@ -31,14 +31,10 @@ from pyro_fairvae.checkpoint import make_folder, write_json, write_whole
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.options import build
 from pyro_fairvae.report import align
-from pyro_fairvae.report.page import Picture, reproduction_page
-from pyro_fairvae.report.panels import (
-    chosen_lines,
-    draw_hypervolumes,
-    draw_panels,
-    hypervolume_lines,
-    panels_in_words,
-)
+from pyro_fairvae.report.comparison import chosen_lines, hypervolume_lines
+from pyro_fairvae.report.page import Picture
+from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, panels_in_words
+from pyro_fairvae.report.reproduction import reproduction_page
 from pyro_fairvae.studies.comparison import chosen_table, hypervolume_table
 from pyro_fairvae.studies.config import ENVIRONMENT, environment
 from pyro_fairvae.studies.jobs import BACKENDS, Left, Outcome

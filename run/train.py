@@ -17,7 +17,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyro
 import torch
 from pyro_fairvae.run.command import add_options, given_options, run_command
 from tqdm import tqdm
@@ -42,7 +41,7 @@ from pyro_fairvae.studies.single_run import (
     source_of,
     train_run,
 )
-from pyro_fairvae.training import Progress, resolve_device
+from pyro_fairvae.training import Progress, resolve_device, skip_validation
 
 SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
 
@@ -89,7 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
     out, device = Path(str(place.out)), resolve_device(place.device)
     if place.threads is not None:
         torch.set_num_threads(place.threads)
-    pyro.enable_validation(False)  # costs a tenth of a step, and the program is tested with it on
+    skip_validation()
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
     try:
         result = train_run(

@@ -18,18 +18,16 @@ from test_comparison import METHODS, made_up_results
 
 from pyro_fairvae.data import LEVELS
 from pyro_fairvae.errors import InputError
-from pyro_fairvae.report.page import THEMES, Grid, Picture, Section, reproduction_page, write_page
-from pyro_fairvae.report.panels import (
+from pyro_fairvae.report.comparison import (
     budget_lines,
     chosen_lines,
     dominance_lines,
-    draw_hypervolumes,
-    draw_panels,
     glance_lines,
     hypervolume_lines,
-    looks,
-    panels_in_words,
 )
+from pyro_fairvae.report.page import THEMES, Grid, Picture, Section, write_page
+from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, looks, panels_in_words
+from pyro_fairvae.report.reproduction import reproduction_page
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import budget_table, chosen_table, dominance_table, hypervolume_table
 

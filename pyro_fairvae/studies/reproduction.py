@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyro
 import torch
 
 from pyro_fairvae import __version__
@@ -28,6 +27,7 @@ from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.evaluation import evaluate_members, judge
 from pyro_fairvae.studies.jobs import Job, Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.many import Many, Report, rates
+from pyro_fairvae.training import skip_validation
 
 METRICS = ("deo", "deopp")
 RECOVERS = "ss_vae"  # the method whose run says who withholds, for Table 1
@@ -152,7 +152,7 @@ def cost_of(method: Method, weights: int) -> float:
 
 def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = None) -> dict[str, Any]:
     """Train a method on a split and judge it; nothing of the test part is read before that."""
-    pyro.enable_validation(False)
+    skip_validation()
     method = METHODS[job["method"]]
     data = DataConfig(dataset=job["dataset"], group=job["group"], level=job["level"] or LEVEL_OF_ALL)
     table = load(job["dataset"], job["group"], data_dir)

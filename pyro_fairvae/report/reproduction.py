@@ -1,0 +1,231 @@
+"""The page of ``fairvae reproduce``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pyro_fairvae.report.comparison import (
+    INFORMED_MEANS,
+    Lines,
+    budget_lines,
+    budget_title,
+    chosen_lines,
+    dominance_lines,
+    glance_lines,
+    hypervolume_lines,
+    metric_title,
+    percent,
+)
+from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
+from pyro_fairvae.studies.comparison import (
+    ALIKE,
+    BETTER,
+    OURS,
+    PANEL,
+    WORSE,
+    budget_table,
+    by_panel,
+    chosen_table,
+    dominance_table,
+    hypervolume_table,
+)
+from pyro_fairvae.studies.recovery import recovery_lines, summary_lines
+
+
+def reproduction_page(
+    path: Path,
+    results: pd.DataFrame,
+    recovery: pd.DataFrame | None,
+    settings: Mapping[str, Any],
+    versions: Mapping[str, Any],
+    failures: Sequence[Mapping[str, Any]],
+    figures: Mapping[str, Sequence[Picture]],
+    ours: str = OURS,
+) -> None:
+    """The page of ``fairvae reproduce``: what was run, what was found, and how to read it.
+
+    ``figures`` are by heading, such as a data set and group; ``failures`` are lines by name.
+    """
+    sections = []
+    if not results.empty:
+        volumes, dominance = hypervolume_table(results, ours), dominance_table(results, ours=ours)
+        sections.append(_summary(volumes, dominance, recovery, len(failures), ours))
+    sections += [Section(f"Frontiers: {heading}", pictures) for heading, pictures in figures.items()]
+    if not results.empty:
+        sections += _comparisons(results, volumes, dominance)
+    if recovery is not None and not recovery.empty:
+        sections.append(_recovered(recovery))
+    if failures:
+        titles = list(dict.fromkeys(key for failure in failures for key in failure))
+        lines = [titles, *([str(failure.get(key, "–")) for key in titles] for failure in failures)]
+        sections.append(Section("Failures", [Grid("What did not finish, and why", lines)]))
+    sections += [
+        Section("How to read this", _READING),
+        Section("Settings and versions", [_named("Settings", settings), _named("Versions", versions)]),
+    ]
+    opening = _what_ran(results, len(failures))
+    write_page(path, "Fair-SS-VAE and its competitors, reproduced", *sections, opening=opening)
+
+
+def _what_ran(results: pd.DataFrame, failures: int) -> str:
+    """In a sentence."""
+    failed = f" {_count(failures, 'part')} failed." if failures else ""
+    if results.empty:
+        return f"Nothing finished.{failed}"
+    places = results[["dataset", "group"]].drop_duplicates().itertuples(index=False)
+    metrics = " and ".join(metric_title(metric) for metric in dict.fromkeys(results["metric"]))
+    return (
+        f"{_count(results['method'].nunique(), 'method')}, measured at {_count(len(results), 'point')} in "
+        f"all, on {_count(len(results[list(PANEL)].drop_duplicates()), 'panel')} "
+        f"({'; '.join(f'{dataset}, {group}' for dataset, group in places)}; missingness "
+        f"{', '.join(dict.fromkeys(results['level']))}; {metrics}), "
+        f"over {_count(results['seed'].nunique(), 'seed')}.{failed}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _summary(
+    volumes: pd.DataFrame, dominance: pd.DataFrame, recovery: pd.DataFrame | None, failures: int, ours: str
+) -> Section:
+    rivals = volumes[~volumes["informed"].astype(bool) & (volumes["method"] != ours)]
+    told = {words: int((rivals["verdict"] == words).sum()) for words in (BETTER, ALIKE, WORSE)}
+    own = volumes[volumes["method"] == ours]
+    name = own["label"].iloc[0] if len(own) else ours
+    blocks: list[Block] = [
+        f"“Ours” is {name}. By hypervolume, of {_count(len(rivals), 'comparison')} with an uninformed "
+        f"method in a panel, ours is better in {told[BETTER]}, worse in {told[WORSE]}, and not told apart in "
+        f"{told[ALIKE]} (paired t-tests over seeds at 5 %, corrected by Holm within a panel).",
+        Grid("The largest hypervolumes of uninformed methods", _leaders(volumes, ours)),
+        Grid("In how many panels ours has the least disparity at a given error", _wins(dominance, ours)),
+    ]
+    if recovery is not None and not recovery.empty:
+        blocks.append(Grid("Rates of withholding recovered, beside the paper's", summary_lines(recovery)))
+    if failures:
+        blocks.append(f"What failed is in no table: {_count(failures, 'part')}, listed under Failures.")
+    return Section("Summary", blocks)
+
+
+def _leaders(volumes: pd.DataFrame, ours: str) -> Lines:
+    """Panel by panel: the best uninformed method, ours, and the best other one."""
+    lines = [["panel", "best", "its %", "ours %", "place of ours", "best other", "its %", "ours and it"]]
+    for panel, of in by_panel(volumes):
+        ranked = of[~of["informed"].astype(bool)].sort_values("mean", ascending=False).reset_index(drop=True)
+        here, others = ranked[ranked["method"] == ours], ranked[ranked["method"] != ours]
+        place = f"{here.index[0] + 1} of {len(ranked)}" if len(here) else "–"
+        lines.append(
+            [
+                f"{panel['dataset']}, {panel['group']}, {panel['level']}, {metric_title(panel['metric'])}",
+                *(_first(ranked, "label"), _first(ranked, "mean"), _first(here, "mean"), place),
+                *(_first(others, "label"), _first(others, "mean"), _first(others, "verdict")),
+            ]
+        )
+    return lines
+
+
+def _first(of: pd.DataFrame, column: str) -> str:
+    if of.empty:
+        return "–"
+    value = of[column].iloc[0]
+    return (percent(value) if column == "mean" else str(value)) or "–"
+
+
+def _wins(dominance: pd.DataFrame, ours: str) -> Lines:
+    """Budget by budget: panels in which ours is best, and in which it is told apart from the best other."""
+    lines = [["error above SS-VAE's", "panels", "ours within", "ours best", "told better", "told worse"]]
+    for budget in dict.fromkeys(dominance["budget"]):
+        of = dominance[dominance["budget"] == budget]
+        counts = (
+            of["ours_disparity"].notna(), of["best"] == ours, of["verdict"] == BETTER, of["verdict"] == WORSE
+        )  # fmt: skip
+        lines.append([budget_title(budget), str(len(of)), *(str(int(count.sum())) for count in counts)])
+    return lines
+
+
+def _comparisons(results: pd.DataFrame, volumes: pd.DataFrame, dominance: pd.DataFrame) -> list[Section]:
+    """Hypervolumes, dominance and chosen members, tables of each data set and group."""
+    titles = ("Hypervolumes", "Who is best at what error", "Chosen on validation")
+    blocks: list[list[Block]] = [[] for _ in titles]
+    chosen, budgets = chosen_table(results), budget_table(results)
+    for dataset, group in results[["dataset", "group"]].drop_duplicates().itertuples(index=False):
+        place = f"{dataset}, {group}"
+        in_volumes, in_dominance, in_budgets, in_chosen = (
+            table[(table["dataset"] == dataset) & (table["group"] == group)]
+            for table in (volumes, dominance, budgets, chosen)
+        )
+        blocks[0] += [
+            Grid(
+                f"{place}: hypervolumes at a glance", glance_lines(in_volumes),
+                f"Means over seeds; ▼ is told apart as worse than ours, ▲ as better. {INFORMED_MEANS}.",
+            ),
+            Grid(f"{place}: hypervolumes in full", hypervolume_lines(in_volumes), f"{INFORMED_MEANS}."),
+        ]  # fmt: skip
+        blocks[1] += [
+            Grid(
+                f"{place}: the least disparity within a budget of error", dominance_lines(in_dominance),
+                "Uninformed methods only. The p-value is of one test and not corrected for the others.",
+            ),
+            Grid(
+                f"{place}: the least disparity of every method", budget_lines(in_budgets),
+                "In %, where the method has a member within the budget in every seed; else in how many. "
+                f"{INFORMED_MEANS}.",
+            ),
+        ]  # fmt: skip
+        blocks[2].append(
+            Grid(f"{place}: members chosen on validation", chosen_lines(in_chosen), f"{INFORMED_MEANS}.")
+        )
+    return [Section(title, found) for title, found in zip(titles, blocks, strict=True)]
+
+
+def _recovered(recovery: pd.DataFrame) -> Section:
+    return Section(
+        "Table 1: who withholds",
+        [
+            "How often people of each group withhold it, as found from masked data alone. α is the rate of "
+            "the group numbered 1 and β that of the group numbered 0; “paper” is the paper's Table 1.",
+            Grid(
+                "Rates of withholding: truth, the paper's figure, ours over seeds",
+                recovery_lines(recovery),
+                "Width is that of the 90 % interval; guide is the variational posterior, before calibration.",
+                heading=2,
+            ),
+        ],
+    )
+
+
+def _named(caption: str, values: Mapping[str, Any]) -> Grid:
+    shown = {
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in values.items()
+    }
+    return Grid(caption, [["name", "value"], *([name, value] for name, value in shown.items())])
+
+
+_READING = (
+    "A panel is a data set, a group, a level of missingness and a metric of disparity. Each method was "
+    "trained at several weights of its trade-off, in several seeds; a frontier is what its weights reach. "
+    "Error and disparity are of the test part, and less of both is better: towards the lower left.",
+    "DEO is the difference of equalized odds, DEOPP that of equal opportunity. Chance alone gives a "
+    "perfectly fair classifier a DEO above 0, because groups of a test part are small. That floor is dotted "
+    "in the figures; differences below it say little.",
+    f"{INFORMED_MEANS}: they were given true labels or true groups that are masked in the data. They show "
+    "what could be reached and are no fair rivals; they are never counted as best.",
+    "The hypervolume of a frontier is the share of a box that its points dominate. The box reaches from 0 to "
+    "the error of the constant classifier and to a disparity of 20 %. More is better; none reaches 100 %, "
+    "for that takes no error at all. A method with more points has more chances, so that the hypervolume of "
+    "one with a single point, such as SS-VAE, is small by nature.",
+    "A budget of error allows a method those members whose test error is at most so much above that of "
+    "SS-VAE without a fairness risk in the same seed. The least disparity among them is chosen on test, "
+    "which flatters every method, and one of many points or much noise most. Members chosen on validation "
+    "are free of that.",
+    "Intervals are 95 % t-intervals over seeds. A seed draws split, mask and initial weights anew, but from "
+    "the same rows: test parts overlap between seeds. Intervals and tests therefore speak of repeated splits "
+    "of this data set, not of new data, for which they would be wider.",
+    "“Not told apart” does not mean equal: few seeds tell little apart.",
+)

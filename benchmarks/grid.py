@@ -14,6 +14,7 @@ from scipy import stats
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.options import build
 from pyro_fairvae.studies.config import TrainConfig, read_options
+from pyro_fairvae.studies.jobs import numbers
 from pyro_fairvae.studies.single_run import train_run
 from pyro_fairvae.training import skip_validation
 
@@ -36,18 +37,9 @@ def run_once(options: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dic
     elif read_options(folder / "config.json") != config.flat():
         raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")
     results, posterior = (
-        _numbers(json.loads((folder / name).read_text())) for name in ("results.json", "posterior.json")
+        numbers(json.loads((folder / name).read_text())) for name in ("results.json", "posterior.json")
     )
     return results, posterior
-
-
-def _numbers(content: Any) -> Any:
-    """``null``, which JSON has in place of numbers that are not finite, becomes NaN again."""
-    if isinstance(content, dict):
-        return {key: _numbers(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [_numbers(value) for value in content]
-    return float("nan") if content is None else content
 
 
 def mean_and_interval(values: list[float], scale: float = 1.0, digits: int = 4) -> str:

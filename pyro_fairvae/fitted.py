@@ -24,8 +24,7 @@ class Fit:
     :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
     classifies, with decisions settled by :attr:`tilt` (:func:`settle_decisions`). :attr:`chosen` holds, for
     each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted yet, and
-    the channels' posteriors given that epoch's h and g (:func:`settle_channels`); it says who withholds, and
-    imputes groups.
+    the channels' posteriors given that epoch's h and g (:func:`settle_channels`); it says who withholds.
     """
 
     program: Program

@@ -10,7 +10,7 @@ import torch
 
 
 def derive_seed(*parts: int) -> int:
-    """A seed of its own for each combination of parts, such as (seed, epoch, purpose)."""
+    """A seed of its own for each combination of equally many parts, such as (seed, epoch, purpose)."""
     return int(np.random.SeedSequence(list(parts)).generate_state(1)[0])
 
 

@@ -78,8 +78,11 @@ def run(arguments: argparse.Namespace) -> None:
             bar.total, bar.n = left.total, left.done + left.failed
             bar.set_postfix_str(f"{left}: {outcome.job.name}")
 
+        def tell(words: str) -> None:
+            bar.write(words, file=sys.stderr)
+
         found = reproduce(
-            config, out, device, arguments.data_dir, arguments.backend, arguments.workers, None, show
+            config, out, device, arguments.data_dir, arguments.backend, arguments.workers, tell, show
         )
     for failure in found.failures:
         report(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")

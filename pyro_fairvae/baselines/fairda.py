@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_fairvae.baselines.guesses import GROUPS
-from pyro_fairvae.baselines.interface import Task, check_weights
+from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
@@ -31,6 +31,7 @@ from pyro_fairvae.baselines.learning import (
 from pyro_fairvae.errors import require
 from pyro_fairvae.networks import Members
 from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.training import check_weights
 
 
 def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:

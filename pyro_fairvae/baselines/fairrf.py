@@ -16,17 +16,17 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pyro_fairvae.baselines.interface import Task, check_weights
+from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
     minimise,
     networks,
-    stated_rows,
 )
 from pyro_fairvae.errors import require
 from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.training import check_weights
 
 BETA = 0.5
 
@@ -51,7 +51,9 @@ def _fit(task: Task, weights: Sequence[float], related: Sequence[str]) -> Networ
     columns = [train.columns.of(name) for name in related]
     network = networks(task, len(weights), train.classes)
     weight = as_weights(weights, train.x)
-    rows = stated_rows(train.y_obs, train.classes)
+    rows = torch.arange(train.rows, device=train.x.device)
+    stated = train.y_obs < train.classes
+    labels = torch.where(stated, train.y_obs, 0)
 
     def loss(index: Tensor, done: float) -> Tensor:
         x = train.x[index]
@@ -59,7 +61,7 @@ def _fit(task: Task, weights: Sequence[float], related: Sequence[str]) -> Networ
         predicted = logits.softmax(-1)[..., -1]
         each = torch.stack([correlation(x[:, of], predicted).mean(-1) for of in columns], dim=-1)
         importance = simplex_weights(weight.unsqueeze(-1) * each.detach(), BETA)
-        return cross_entropy(logits, train.y_obs[index]) + weight * (importance * each).sum(-1)
+        return cross_entropy(logits, labels[index], stated[index]) + weight * (importance * each).sum(-1)
 
     minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(network, task.device)

@@ -73,8 +73,10 @@ def best_threshold(confidence: Tensor, right: Tensor) -> float:
     wrong_below = (1 - sorted_right).cumsum(0)
     right_above = sorted_right.sum() - sorted_right.cumsum(0)
     agreement = torch.cat([sorted_right.sum().reshape(1), wrong_below + right_above])
+    ranked = confidence[order]
+    agreement[1:-1][ranked[1:] == ranked[:-1]] = -1  # equal confidences fall on the same side
     best = int(agreement.argmax())
-    return 0.0 if best == 0 else float(confidence[order][best - 1])
+    return 0.0 if best == 0 else float(ranked[best - 1])
 
 
 def cells_of(labels: Tensor, groups: Tensor, classes: int, values: int, dtype: torch.dtype) -> Tensor:

@@ -75,12 +75,3 @@ class Method:
     by_level: bool = True  # whether what is hidden does
     paper: bool = False  # whether the paper's main figures show it
     cost: float = 1.0  # time for a member, in those of a plain classifier
-
-
-def check_weights(weights: Sequence[float]) -> None:
-    """A trade-off weight is a number ≥ 0 for each member."""
-    require(len(weights) > 0, "no weight of the trade-off was given; give at least one, such as 0.")
-    for weight in weights:
-        require(
-            0 <= weight < float("inf"), f"a weight of the trade-off must be finite and ≥ 0, got {weight}."
-        )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyro_fairvae.baselines.interface import Task
+from pyro_fairvae.errors import require
 from pyro_fairvae.networks import Members
 from pyro_fairvae.optimizer import clip_members
 from pyro_fairvae.program import EVALUATION_ROWS, Settings, trunks
@@ -71,6 +72,7 @@ def minimise(
 
     ``loss`` is given the rows of a batch, among ``rows``, and the share of training done; it says (members,).
     """
+    require(len(rows) > 0, "no row states what is to be learned: there is nothing to train on.")
     trained = list(parameters)
     optimizer = torch.optim.AdamW(trained, weight_decay=settings.weight_decay, foreach=True)
     steps = math.ceil(len(rows) / settings.batch)

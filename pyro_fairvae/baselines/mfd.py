@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.baselines.guesses import cells_of, guess_groups, guess_labels
-from pyro_fairvae.baselines.interface import Task, check_weights
+from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
@@ -30,6 +30,7 @@ from pyro_fairvae.baselines.learning import (
     networks,
 )
 from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.training import check_weights
 
 TEACHER = 4  # purpose of its network
 

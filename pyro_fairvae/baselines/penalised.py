@@ -4,8 +4,8 @@ r"""A classifier with the library's fairness risk at groups and labels that were
           + \lambda\, \hat E(P_f; P(y, a|\mathrm{row}))
 
 over the rows L that state their label; Ê, the error of decisions and the course of λ are those of
-:class:`~pyro_fairvae.objective.FairELBO` at the settings of the task. What differs between the methods here
-is where P(y, a | row) comes from:
+:class:`~pyro_fairvae.objective.FairELBO` at the settings of the task. Decisions stay as trained. What differs
+between the methods here is where P(y, a | row) comes from:
 
 ``stated``  rows that state both count as they are, the others not at all. Where missing depends on the group
             alone this is unbiased for rates within groups: the simplest rival.
@@ -20,9 +20,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pyro_fairvae.baselines.guesses import cells_of, confident_groups, guess_groups, guess_labels
-from pyro_fairvae.baselines.interface import Task, check_weights
+from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
@@ -33,7 +34,7 @@ from pyro_fairvae.baselines.learning import (
 from pyro_fairvae.errors import require
 from pyro_fairvae.risks import RiskTerm
 from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import fit
+from pyro_fairvae.training import check_weights, fit
 
 
 def stated_cells(task: Task) -> Tensor:
@@ -75,12 +76,15 @@ def fit_penalised(cells: str) -> Callable[[Task, Sequence[float]], NetworkClassi
 
     def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
         check_weights(weights)
-        return _fit(task, weights, CELLS[cells](task))
+        imputed = CELLS[cells](task)
+        known = functional.one_hot(task.train.y_obs, task.train.classes + 1)[..., :-1].to(imputed)
+        # Who states both is no sample of all people; who states the label is.
+        return _fit(task, weights, imputed, known if cells == "stated" else imputed.sum(-1))
 
     return fit_weights
 
 
-def _fit(task: Task, weights: Sequence[float], cells: Tensor) -> NetworkClassifier:
+def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) -> NetworkClassifier:
     train, settings = task.train, task.settings
     network = networks(task, len(weights), train.classes)
     risk = RiskTerm(settings.fairness)
@@ -93,7 +97,7 @@ def _fit(task: Task, weights: Sequence[float], cells: Tensor) -> NetworkClassifi
         imputed = cells[index].expand(len(weights), -1, -1, -1)
         share = settings.schedule.risk(done)
         fair = share * risk.estimator(logits, imputed, weight).penalty
-        error = share * settings.weights.omega * (weight > 0) * decision_error(risk, logits, imputed)
+        error = share * settings.weights.omega * (weight > 0) * decision_error(risk, logits, labels[index])
         return cross_entropy(logits, torch.where(stated, y_obs, 0), stated) + error + fair
 
     rows = torch.arange(train.rows, device=train.x.device)
@@ -101,8 +105,7 @@ def _fit(task: Task, weights: Sequence[float], cells: Tensor) -> NetworkClassifi
     return NetworkClassifier(network, task.device)
 
 
-def decision_error(risk: RiskTerm, logits: Tensor, imputed: Tensor) -> Tensor:
-    """Expected error of softened decisions, (members,), over rows that have cells."""
-    decided = risk.estimator.relax(logits).expand(-1, -1, imputed.shape[-1], -1)
-    right = torch.einsum("krgc,krcg->k", decided, imputed)
-    return 1 - right / imputed.sum((1, 2, 3)).clamp(min=1e-12)
+def decision_error(risk: RiskTerm, logits: Tensor, labels: Tensor) -> Tensor:
+    """Expected error of softened decisions, (members,), under labels (rows, classes), 0 where unknown."""
+    decided = risk.estimator.relax(logits).mean(-2)
+    return 1 - (decided * labels).sum((-1, -2)) / labels.sum().clamp(min=1e-12)

@@ -17,33 +17,35 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.baselines.guesses import cells_of, guess_groups
-from pyro_fairvae.baselines.interface import Task, check_weights
+from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
     minimise,
     networks,
-    stated_rows,
 )
 from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.training import check_weights
 
 
 def fit_reweighted(task: Task, weights: Sequence[float]) -> NetworkClassifier:
     check_weights(weights)
     train, settings = task.train, task.settings
-    rows = stated_rows(train.y_obs, train.classes)
+    stated = train.y_obs < train.classes
+    labels = torch.where(stated, train.y_obs, 0)
     groups = guess_groups(task)
     cells = cells_of(train.y_obs, groups, train.classes, train.groups, train.x.dtype)
-    balance = balancing(cells[rows].mean(0))
+    balance = balancing(cells[stated].mean(0))
     of_row = (cells.flatten(1) @ balance.flatten()).clamp(min=1e-12)  # 1 for each row of its cell
     power = as_weights(weights, train.x).unsqueeze(-1)
     network = networks(task, len(weights), train.classes)
 
     def loss(index: Tensor, done: float) -> Tensor:
         _, logits = network(train.x[index], in_dims=(None,))
-        return cross_entropy(logits, train.y_obs[index], of_row[index].pow(power))
+        return cross_entropy(logits, labels[index], stated[index] * of_row[index].pow(power))
 
+    rows = torch.arange(train.rows, device=train.x.device)
     minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(network, task.device)
 

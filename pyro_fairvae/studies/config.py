@@ -125,14 +125,15 @@ class TrainConfig:
 
     def flat(self) -> dict[str, Any]:
         """All options by name, in types that JSON has."""
-        return _flatten(dataclasses.asdict(self))
+        return flatten(dataclasses.asdict(self))
 
 
-def _flatten(values: dict[str, Any]) -> dict[str, Any]:
+def flatten(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested options by their own names, in types that JSON has."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= _flatten(value)
+            flat |= flatten(value)
         else:
             flat[name] = list(value) if isinstance(value, tuple) else value
     return flat

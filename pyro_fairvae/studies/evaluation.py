@@ -23,9 +23,9 @@ class Decider(Protocol):
     def decide(self, x: Tensor) -> Tensor: ...
 
 
-def evaluate_members(fitted: Fit, parts: Splits, fairness: RiskSettings | None = None) -> dict[str, Any]:
-    """:func:`judge` of a fit by its own imputations of validation rows, and by its own risk unless given."""
-    fairness = fairness or fitted.settings.fairness
+def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
+    """:func:`judge` of a fit, by its own imputations of the validation part."""
+    fairness = fitted.settings.fairness
     # Rates need masses that are not negative.
     whole = STANDS_IN[fairness.imputer] if fairness.imputer == "anchored" else fairness.imputer
     imputed = fitted.impute(parts.validation, whole)

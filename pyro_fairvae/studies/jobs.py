@@ -94,8 +94,9 @@ def run_jobs(
 
     A job is ``work(job.config)`` in a worker process with one thread. Its record is in
     ``out/jobs/<key>.json`` as soon as it arrives, so a run that was stopped goes on where it was. A job
-    that fails does not stop the others; it is tried again the next time. ``report`` and ``progress`` are
-    called after each job that is done here, not for those kept from before.
+    that fails does not stop the others; it is tried again the next time. ``progress`` is called
+    after each job that is done here, not for those kept from before; ``report`` is told of the rest in words,
+    and of these jobs, too, where there is no ``progress``.
     """
     choose("backend", backend, BACKENDS)
     require(workers is None or workers >= 1, f"workers is {workers}; expected 1 or more.")
@@ -114,9 +115,10 @@ def run_jobs(
                 settled[outcome.job.key] = outcome
                 waiting = [job for job in todo if job.key not in settled]
                 left = _left(settled.values(), waiting, pool.workers)
-                say(f"{left}: {_line(outcome)}")
                 if progress is not None:
                     progress(outcome, left)
+                else:
+                    say(f"{left}: {_line(outcome)}")
     return [replace(settled[job.key], job=job) for job in jobs]
 
 

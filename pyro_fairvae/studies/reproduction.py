@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,12 +20,12 @@ from pyro_fairvae.baselines.guesses import cells_of
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, load, split, split_complete
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.fitted import Fit
-from pyro_fairvae.options import build, changed, option
+from pyro_fairvae.options import build, option
 from pyro_fairvae.posterior import calibrate_fit
 from pyro_fairvae.program import Settings
 from pyro_fairvae.studies.comparison import OURS, PLAIN
-from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.evaluation import evaluate_members, judge
+from pyro_fairvae.studies.config import DataConfig, flatten
+from pyro_fairvae.studies.evaluation import Decider, judge
 from pyro_fairvae.studies.jobs import Job, Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.many import Many, Report, rates
 from pyro_fairvae.training import skip_validation
@@ -139,12 +139,15 @@ def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: s
         "method": name,
         "seed": seed,
         "weights": weights,
-        "epochs": config.epochs,
-        "batch": config.batch,
         "rows": config.rows,
+        "settings": flatten(asdict(settings_of(config, metrics[0]))),
     }
     where = [group, *([level] if method.by_level else []), *([metric] if method.by_metric else [])]
     return Job(f"{name} {' '.join(where)} seed {seed}", job, cost_of(method, len(weights)) * config.epochs)
+
+
+def settings_of(config: ReproduceConfig, metric: str) -> Settings:
+    return build(Settings, {"epochs": config.epochs, "batch": config.batch, "risk": metric})
 
 
 def cost_of(method: Method, weights: int) -> float:
@@ -161,7 +164,7 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
         table = table.take(job["rows"], job["seed"])
     parts = split(table, data.missingness(), job["seed"])
     truth = split_complete(table, job["seed"])["train"] if method.informed else None
-    settings = build(Settings, {"epochs": job["epochs"], "batch": job["batch"], "risk": job["metrics"][0]})
+    settings = build(Settings, job["settings"])
     fitted = method.fit(
         Task(parts.train, parts.validation, settings, job["seed"], device, truth), job["weights"]
     )
@@ -177,11 +180,9 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
     }
 
 
-def _judge(fitted: Any, weights: Sequence[float], metric: str, parts: Splits) -> dict[str, Any]:
-    """By a fit's own imputations of the validation part, or by its rows that state both."""
+def _judge(fitted: Decider, weights: Sequence[float], metric: str, parts: Splits) -> dict[str, Any]:
+    """Every method by one yardstick: the validation rows that state both, not its own imputations."""
     table = parts.validation
-    if isinstance(fitted, Fit):
-        return evaluate_members(fitted, parts, changed(fitted.settings.fairness, {"risk": metric}))
     cells = cells_of(table.y_obs, table.a_obs, table.classes, table.groups, torch.float64)
     fairness = build(Settings, {"risk": metric}).fairness
     return judge(fitted, weights, fairness, parts, cells.expand(len(weights), -1, -1, -1))

@@ -192,7 +192,8 @@ def _recovered(recovery: pd.DataFrame) -> Section:
             Grid(
                 "Rates of withholding: truth, the paper's figure, ours over seeds",
                 recovery_lines(recovery),
-                "Width is that of the 90 % interval; guide is the variational posterior, before calibration.",
+                "Width is that of the 90 % interval; guide is the variational posterior, before calibration. "
+                "The levels of a seed share split and random numbers, so their intervals are not independent.",
                 heading=2,
             ),
         ],
@@ -222,8 +223,8 @@ _READING = (
     "one with a single point, such as SS-VAE, is small by nature.",
     "A budget of error allows a method those members whose test error is at most so much above that of "
     "SS-VAE without a fairness risk in the same seed. The least disparity among them is chosen on test, "
-    "which flatters every method, and one of many points or much noise most. Members chosen on validation "
-    "are free of that.",
+    "which flatters every method, and one of many points or much noise most. Members chosen on validation, "
+    "by its rows that state label and group, are free of that.",
     "Intervals are 95 % t-intervals over seeds. A seed draws split, mask and initial weights anew, but from "
     "the same rows: test parts overlap between seeds. Intervals and tests therefore speak of repeated splits "
     "of this data set, not of new data, for which they would be wider.",

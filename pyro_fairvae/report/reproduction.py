@@ -193,7 +193,7 @@ def _recovered(recovery: pd.DataFrame) -> Section:
                 "Rates of withholding: truth, the paper's figure, ours over seeds",
                 recovery_lines(recovery),
                 "Width is that of the 90 % interval; guide is the variational posterior, before calibration. "
-                "The levels of a seed share split and random numbers, so their intervals are not independent.",
+                "The levels of a seed share split and random numbers, so their intervals go together.",
                 heading=2,
             ),
         ],

@@ -37,7 +37,8 @@ from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, panels_in
 from pyro_fairvae.report.reproduction import reproduction_page
 from pyro_fairvae.studies.comparison import chosen_table, hypervolume_table
 from pyro_fairvae.studies.config import ENVIRONMENT, environment
-from pyro_fairvae.studies.jobs import BACKENDS, Left, Outcome
+from pyro_fairvae.studies.jobs import Left, Outcome
+from pyro_fairvae.studies.pools import BACKENDS
 from pyro_fairvae.studies.reproduction import (
     PRESETS,
     ReproduceConfig,

@@ -26,8 +26,9 @@ from pyro_fairvae.program import Settings
 from pyro_fairvae.studies.comparison import OURS, PLAIN
 from pyro_fairvae.studies.config import DataConfig, flatten
 from pyro_fairvae.studies.evaluation import Decider, judge
-from pyro_fairvae.studies.jobs import Job, Left, Outcome, duration, run_jobs
+from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.many import Many, Report, rates
+from pyro_fairvae.studies.pools import Job
 from pyro_fairvae.training import skip_validation
 
 METRICS = ("deo", "deopp")

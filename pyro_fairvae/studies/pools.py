@@ -1,0 +1,155 @@
+"""Where jobs are done: in processes of this machine, or by a Ray cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import joblib
+import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from pyro_fairvae.errors import InputError, require
+
+Work = Callable[[dict[str, Any]], dict[str, Any]]  # from a config to a record, both of JSON types
+
+FRAMES = 3  # of a traceback, the last ones
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: its config, of JSON types, decides its numbers; ``name`` is for people."""
+
+    name: str
+    config: dict[str, Any]
+    cost: float = 1.0  # relative length, for the order and the time left
+
+    @property
+    def key(self) -> str:
+        """The name of its file, equal for equal configs."""
+        try:
+            text = json.dumps(self.config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as reason:
+            raise InputError(
+                f"the config of job {self.name!r} is not JSON ({reason}); "
+                "it may hold text, finite numbers, booleans, None, lists and dicts of these."
+            ) from reason
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Attempt(NamedTuple):
+    """What a worker hands back."""
+
+    key: str
+    record: dict[str, Any] | None
+    error: str | None
+    seconds: float
+
+
+def attempt(work: Work, key: str, config: dict[str, Any]) -> Attempt:
+    """Do a job, in a worker process."""
+    torch.set_num_threads(1)
+    record, error = None, None
+    start = time.perf_counter()
+    try:
+        record = json.loads(json.dumps(work(config)))
+        if not isinstance(record, dict):
+            raise TypeError(f"the record of a job must be a dict, not {record!r}")
+    except (Exception, SystemExit) as reason:
+        frames = traceback.format_tb(reason.__traceback__, limit=-FRAMES)
+        record, error = None, "".join([*traceback.format_exception_only(reason), *frames]).rstrip()
+    return Attempt(key, record, error, time.perf_counter() - start)
+
+
+@dataclass
+class Pool:
+    """``run(work, jobs, at_once)`` begins the jobs in their order; ``died`` it raises if a worker dies."""
+
+    workers: int
+    died: tuple[type[Exception], ...]
+    run: Callable[[Work, Sequence[Job], int], Generator[Attempt, None, None]]
+
+
+@contextmanager
+def _local(workers: int | None) -> Iterator[Pool]:
+    with warnings.catch_warnings():
+        # Loky replaces a worker whose memory has grown, and Parallel drops what an interrupt leaves over.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+        warnings.filterwarnings("ignore", r"\d+ tasks (have been successfully|which were still)", UserWarning)
+        yield Pool(workers or joblib.cpu_count(), (TerminatedWorkerError,), _as_they_come)
+
+
+def _as_they_come(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[Attempt, None, None]:
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        parallel = joblib.Parallel(
+            n_jobs=max(2, at_once),  # with 1, joblib works in this process, which would die with a job
+            pre_dispatch=at_once,
+            batch_size=1,
+            return_as="generator_unordered",
+        )
+    return parallel(joblib.delayed(attempt)(work, job.key, job.config) for job in jobs)
+
+
+@contextmanager
+def _ray(workers: int | None) -> Iterator[Pool]:
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as reason:
+        raise InputError(
+            f"the backend 'ray' needs Ray ({reason}): pip install 'pyro_fairvae[ray]', or use 'local'."
+        ) from reason
+    # Joblib hands over a context, of which Ray would warn that it has no use for it.
+    logging.getLogger("ray.util.multiprocessing").setLevel(logging.ERROR)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    address = os.environ.get("RAY_ADDRESS")
+    started = not ray.is_initialized()
+    if started and address:
+        try:
+            ray.init(**quiet)
+        except (ConnectionError, RuntimeError, ValueError) as reason:
+            raise InputError(
+                f"no Ray cluster answers at RAY_ADDRESS={address} ({reason}); start it, "
+                "see that its token is known here, or unset RAY_ADDRESS."
+            ) from reason
+    elif started:
+        workers = workers or joblib.cpu_count()
+        ray.init(address="local", num_cpus=max(2, workers), include_dashboard=False, **quiet)
+    try:
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        require(
+            cores >= max(2, workers or 0),
+            f"Ray has {cores} cores, but {max(2, workers or 0)} are needed; ask for fewer workers "
+            "(no fewer than 2 cores will do), or use the backend 'local'.",
+        )
+        register_ray()
+        yield Pool(workers or cores, (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError), _chunks)
+    except ray.exceptions.RayTaskError as reason:  # not of the job, which catches its own
+        raise InputError(
+            f"a Ray worker could not begin a job; every node needs this version of pyro_fairvae. {reason}"
+        ) from reason
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _chunks(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[Attempt, None, None]:
+    """Ray's backend hands back no generator, so a list for each ``at_once`` jobs."""
+    with joblib.parallel_config(backend="ray", ray_remote_args={"num_cpus": 1}):
+        parallel = joblib.Parallel(n_jobs=max(2, at_once), batch_size=1)
+    with parallel:
+        for first in range(0, len(jobs), at_once):
+            chunk = jobs[first : first + at_once]
+            yield from parallel(joblib.delayed(attempt)(work, job.key, job.config) for job in chunk)
+
+
+BACKENDS: dict[str, Callable[[int | None], AbstractContextManager[Pool]]] = {"local": _local, "ray": _ray}

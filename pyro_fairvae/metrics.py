@@ -40,6 +40,7 @@ def evaluate(
     weight = np.ones(len(y)) if weight is None else weight
     if not weight.sum() > 0:
         return dict.fromkeys(METRICS, float("nan"))
+    y, decided, a, weight = _distinct(y, decided, a, weight)
     of_class = range(classes)
     odds = [
         _by_group(true_positive_rate, y == c, decided == c, a, np.where(y == c, weight, 0)) for c in of_class
@@ -134,6 +135,14 @@ def imputation_scores(probability: npt.NDArray[np.floating], truth: Array) -> di
         "log_score": float(np.log(probability[np.arange(len(truth)), truth].clip(1e-12)).mean()),
         "calibration": float(np.abs(distance).sum() / len(truth)),
     }
+
+
+def _distinct(y: Array, decided: Array, a: Array, weight: Array) -> tuple[Array, Array, Array, Array]:
+    """Each (y, decided, a) once, with the weight of all its rows: all that metrics are of."""
+    sizes = tuple(int(each.max()) + 1 for each in (y, decided, a))
+    total = np.bincount(np.ravel_multi_index((y, decided, a), sizes), weights=weight)
+    found = np.flatnonzero(total > 0)
+    return (*np.unravel_index(found, sizes), total[found])  # type: ignore[return-value]
 
 
 def _by_group(

@@ -7,6 +7,7 @@ import math
 import pyro.distributions as dist
 import torch
 from torch.distributions import kl_divergence
+from torch.nn import functional
 
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.program import Program
@@ -36,6 +37,11 @@ def settle_channels(program: Program, table: Observed, steps: int = 200, lr: flo
         (guide.channel_y, table.y_obs, [heads.class_logits for heads in encodings]),
     ):
         log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
+        possible = torch.from_numpy(channel.possible).to(observed.device).T[observed]
+        reachable = log_latent.masked_fill(~possible, -torch.inf)
+        # Up to a factor of each row, and with rows last, over which all is done at once.
+        latent = (reachable - reachable.amax(-1, keepdim=True)).exp().mT.contiguous()
+        said = functional.one_hot(observed, channel.outcomes).mT.to(latent).contiguous()
         sites = channel.sites
         priors = [dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))]
         optimizer = torch.optim.Adam([getattr(guide.sites, site) for site in sites], foreach=True)
@@ -43,7 +49,7 @@ def settle_channels(program: Program, table: Observed, steps: int = 200, lr: flo
             optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)
             posteriors = [guide.sites.distribution(site) for site in sites]
             matrix = channel.matrix([posterior.rsample() for posterior in posteriors]).squeeze(-3)
-            evidence = (log_latent + channel.log_likelihood(matrix, observed)).logsumexp(-1).sum()
+            evidence = ((matrix.mT @ latent) * said).sum(-2).log().sum()
             kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
             optimizer.zero_grad()
             ((kl - evidence) / table.rows).backward()

@@ -6,7 +6,8 @@ A teacher is trained without fairness and frozen. The student f minimises
 
 so that its features φ are distributed alike in all groups of a class, namely as the teacher's are over all of
 them. The kernel is :math:`\exp(-\|u-v\|^2 / 2\sigma^2)`, with σ² the mean squared distance between teacher's
-and student's features in the batch.
+and student's features. A kernel is of all pairs of rows, so it is taken in blocks of a batch, and the mean of
+their MMD² counts.
 
 It needs every label and group. The paper fills them in three ways: with the truth; with the true labels and
 groups at random; and with predictions where they are not stated.
@@ -33,6 +34,7 @@ from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.training import check_weights
 
 TEACHER = 4  # purpose of its network
+BLOCK = 256  # rows between which a kernel is taken
 
 
 def true_labels(task: Task) -> Tensor:
@@ -85,8 +87,9 @@ def _fit(task: Task, weights: Sequence[float], y: Tensor, a: Tensor) -> NetworkC
         with torch.no_grad():
             taught, _ = teacher(train.x[index], in_dims=(None,))
         features, logits = student(train.x[index], in_dims=(None,))
-        apart = squared_mmd(taught[0], features, cells[index]).sum((-1, -2))
-        return cross_entropy(logits, y[index]) + weight * apart
+        pieces = (taught[0].split(BLOCK), features.split(BLOCK, dim=1), cells[index].split(BLOCK))
+        apart = [squared_mmd(*block).sum((-1, -2)) for block in zip(*pieces, strict=True)]
+        return cross_entropy(logits, y[index]) + weight * torch.stack(apart).mean(0)
 
     minimise(loss, student.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(student, task.device)

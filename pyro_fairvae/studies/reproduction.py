@@ -70,7 +70,7 @@ class ReproduceConfig:
 PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {"groups": "gender", "levels": "sparse", "metrics": "deo", "seeds": 1, "weights": 2, "epochs": 4,
               "batch": 128, "rows": 1500},
-    "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "epochs": 15},
+    "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "epochs": 10},
     "paper": {},
 }  # fmt: skip
 

@@ -29,6 +29,7 @@ def deed(config: dict[str, Any]) -> dict[str, Any]:
         case "wait":
             while not (folder / "go").exists():
                 time.sleep(0.02)
+            (folder / f"{config['number']}.woke").touch()
     return {"number": config["number"]}
 
 

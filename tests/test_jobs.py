@@ -125,10 +125,13 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
             time.sleep(0.05)
         driver.kill()
         driver.wait()
+        time.sleep(3)
+        (tmp_path / "go").touch()
+        time.sleep(0.5)
+        assert not list(tmp_path.glob("*.woke"))  # workers ended with their driver
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)  # its workers, which would wait for ever
-    (tmp_path / "go").touch()
+            os.killpg(driver.pid, signal.SIGKILL)
     outcomes = run(jobs, tmp_path)
     assert records(outcomes) == [0, 1, 2, 3]
     assert [outcome.kept for outcome in outcomes] == [True, True, False, False]

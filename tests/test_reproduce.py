@@ -21,9 +21,12 @@ from pyro_fairvae.studies.reproduction import (
     METRICS,
     PRESETS,
     ReproduceConfig,
+    all_jobs,
     estimate,
     job_of,
+    jobs_of,
     panels_of,
+    result_lines,
     run_job,
 )
 
@@ -42,6 +45,26 @@ def test_panels_share_the_runs_that_are_the_same_for_them() -> None:
     assert len(keys("oracle")) == 2  # the true groups, whatever is hidden
     assert len(keys("ss_vae")) == len(keys("fairda")) == 3  # no metric is asked for
     assert len(keys("mfd_gty_gta")) == 1
+
+
+def test_methods_share_their_member_at_weight_0() -> None:
+    config = build(ReproduceConfig, SMALL | {"methods": "fair_ssvae,soft,stated_risk", "weights": 3})
+    jobs = {job.config["method"]: job.config["weights"] for job in all_jobs(config)}
+    assert jobs == {
+        "ss_vae": [0.0],
+        "fair_ssvae": [0.1, 0.4],
+        "soft": [0.1, 0.4],
+        "stated_risk": [0.0, 0.1, 0.4],
+    }
+    alone = build(ReproduceConfig, SMALL | {"methods": "fair_ssvae", "weights": 1})
+    assert [job.config["method"] for job in all_jobs(alone)] == ["ss_vae"]
+    panel = ("group", "sparse", "deo", "fair_ssvae", 0)
+    records = [run_job(job.config) for job in jobs_of(config, panel)]
+    lines = result_lines(config, panel, records, 1.0)
+    assert [line["weight"] for line in lines] == [0.0, 0.1, 0.4]
+    plain = records[0]["judged"]["deo"]["members"][0]
+    assert (lines[0]["error"], lines[0]["disparity"]) == (plain["test"]["error"], plain["test"]["deo"])
+    assert sum(line["selected"] for line in lines) == 1
 
 
 def test_presets_are_what_they_say() -> None:

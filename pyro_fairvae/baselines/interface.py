@@ -73,5 +73,6 @@ class Method:
     informed: bool = False  # is told hidden labels and groups, so that it is no rival
     by_metric: bool = True  # whether the risk that is asked for makes a difference to it
     by_level: bool = True  # whether what is hidden does
+    plain: str | None = None  # the method whose only member is this one's at weight 0
     paper: bool = False  # whether the paper's main figures show it
     cost: float = 1.0  # time for a member, in those of a plain classifier

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import threading
 import time
 import traceback
 import warnings
@@ -23,6 +24,7 @@ from pyro_fairvae.errors import InputError, require
 Work = Callable[[dict[str, Any]], dict[str, Any]]  # from a config to a record, both of JSON types
 
 FRAMES = 3  # of a traceback, the last ones
+WATCH = "end with the parent"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,20 @@ def _as_they_come(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[At
             batch_size=1,
             return_as="generator_unordered",
         )
-    return parallel(joblib.delayed(attempt)(work, job.key, job.config) for job in jobs)
+    return parallel(joblib.delayed(_attempt_for)(os.getpid(), work, job.key, job.config) for job in jobs)
+
+
+def _attempt_for(parent: int, work: Work, key: str, config: dict[str, Any]) -> Attempt:
+    """:func:`attempt` in a worker that ends with its parent, to whom alone the result is of use."""
+    if WATCH not in {thread.name for thread in threading.enumerate()}:
+        threading.Thread(target=_end_with, args=(parent,), name=WATCH, daemon=True).start()
+    return attempt(work, key, config)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 @contextmanager

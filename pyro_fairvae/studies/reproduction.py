@@ -25,7 +25,7 @@ from pyro_fairvae.posterior import calibrate_fit
 from pyro_fairvae.program import Settings
 from pyro_fairvae.studies.comparison import OURS, PLAIN
 from pyro_fairvae.studies.config import DataConfig, flatten
-from pyro_fairvae.studies.evaluation import Decider, judge
+from pyro_fairvae.studies.evaluation import Decider, judge, select
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.many import Many, Report, rates
 from pyro_fairvae.studies.pools import Job
@@ -70,7 +70,7 @@ class ReproduceConfig:
 PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {"groups": "gender", "levels": "sparse", "metrics": "deo", "seeds": 1, "weights": 2, "epochs": 4,
               "batch": 128, "rows": 1500},
-    "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "epochs": 10},
+    "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "weights": 4, "epochs": 10},
     "paper": {},
 }  # fmt: skip
 
@@ -95,11 +95,10 @@ def reproduce(
     progress: Callable[[Outcome, Left], None] | None = None,
 ) -> Reproduction:
     """Run the jobs of a grid that are not done yet, and gather what all of them came to."""
-    panels = {panel: job_of(config, *panel) for panel in panels_of(config)}
+    panels = {panel: jobs_of(config, panel) for panel in panels_of(config)}
     work = partial(run_job, device=device, data_dir=data_dir)
-    jobs = list({job.key: job for job in panels.values()}.values())
     outcomes = run_jobs(
-        jobs,
+        all_jobs(config),
         work,
         out,
         version=__version__,
@@ -109,12 +108,12 @@ def reproduce(
         progress=progress,
     )
     by_key = {outcome.job.key: outcome for outcome in outcomes}
-    lines = [
-        line
-        for panel, job in panels.items()
-        if (record := by_key[job.key].record) is not None
-        for line in result_lines(config, panel, record, by_key[job.key].seconds)
-    ]
+    lines: list[dict[str, Any]] = []
+    for panel, jobs in panels.items():
+        own = [by_key[job.key] for job in jobs]
+        records = [each.record for each in own if each.record is not None]
+        if len(records) == len(jobs):
+            lines += result_lines(config, panel, records, sum(each.seconds for each in own))
     recovered = [line for each in outcomes if each.record for line in each.record["recovery"]]
     failures = [{"job": each.job.name, "reason": each.error} for each in outcomes if each.error is not None]
     return Reproduction(pd.DataFrame(lines), pd.DataFrame(recovered), failures)
@@ -127,11 +126,31 @@ def panels_of(config: ReproduceConfig) -> list[Panel]:
     return list(product(config.groups, config.levels, config.metrics, config.methods, range(config.seeds)))
 
 
+def jobs_of(config: ReproduceConfig, panel: Panel) -> list[Job]:
+    """The jobs that a method's part of a panel comes from: its own, and the one it shares at weight 0."""
+    group, level, metric, name, seed = panel
+    plain = METHODS[name].plain
+    own = [job_of(config, *panel)] if own_weights(config, METHODS[name]) else []
+    return own if plain is None else [job_of(config, group, level, metric, plain, seed), *own]
+
+
+def all_jobs(config: ReproduceConfig) -> list[Job]:
+    """Those of all panels, each once."""
+    jobs = [job for panel in panels_of(config) for job in jobs_of(config, panel)]
+    return list({job.key: job for job in jobs}.values())
+
+
+def own_weights(config: ReproduceConfig, method: Method) -> list[float]:
+    """The weights of a method's own job."""
+    weights = method.weights[: config.weights]
+    return [weight for weight in weights if weight > 0 or method.plain is None]
+
+
 def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: str, seed: int) -> Job:
-    """The job that a method's part of a panel comes from; panels that do not matter to it share one."""
+    """The job of a method in a panel; panels that do not matter to it share one."""
     method = METHODS[name]
     metrics = [metric] if method.by_metric else list(METRICS)
-    weights = list(method.weights[: config.weights])
+    weights = own_weights(config, method)
     job = {
         "dataset": config.dataset,
         "group": group,
@@ -190,11 +209,13 @@ def _judge(fitted: Decider, weights: Sequence[float], metric: str, parts: Splits
 
 
 def result_lines(
-    config: ReproduceConfig, panel: Panel, record: dict[str, Any], seconds: float
+    config: ReproduceConfig, panel: Panel, records: Sequence[dict[str, Any]], seconds: float
 ) -> list[dict[str, Any]]:
     """A line for each weight of a method's part of a panel."""
     group, level, metric, name, seed = panel
-    method, judged = METHODS[name], record["judged"][metric]
+    method = METHODS[name]
+    members = [member for record in records for member in record["judged"][metric]["members"]]
+    selected = select([each["weight"] for each in members], [each["val"] for each in members], metric)
     return [
         {
             "dataset": config.dataset,
@@ -207,17 +228,17 @@ def result_lines(
             "paper": method.paper,
             "seed": seed,
             "weight": member["weight"],
-            "selected": k == judged["selected"],
+            "selected": k == selected,
             "val_error": member["val"]["error"],
             "val_disparity": member["val"][metric],
             "error": member["test"]["error"],
             "disparity": member["test"][metric],
             "floor": member["test"]["deo_floor"] if metric == "deo" else float("nan"),
             "positive_rate": member["test"]["positive_rate"],
-            "constant_error": record["constant_error"],
+            "constant_error": records[0]["constant_error"],
             "seconds": seconds,
         }
-        for k, member in enumerate(judged["members"])
+        for k, member in enumerate(members)
     ]
 
 
@@ -225,12 +246,14 @@ def estimate(
     config: ReproduceConfig, workers: int, device: str = "cpu", data_dir: Path | None = None
 ) -> float:
     """Seconds that all jobs of a grid may take, from one and three epochs of Fair-SS-VAE on one thread."""
-    panels = [job_of(config, *panel) for panel in panels_of(config)]
-    total = sum({job.key: job.cost for job in panels}.values()) / config.epochs
+    total = sum(job.cost for job in all_jobs(config)) / config.epochs
+
+    method = METHODS[OURS if own_weights(config, METHODS[OURS]) else PLAIN]
 
     def seconds(epochs: int) -> float:
         short = replace(config, epochs=epochs)
-        probe = job_of(short, config.groups[0], config.levels[0], config.metrics[0], OURS, 0).config
+        panel = (config.groups[0], config.levels[0], config.metrics[0], method.name, 0)
+        probe = job_of(short, *panel).config
         start = time.perf_counter()
         run_job(probe, device, data_dir)
         return time.perf_counter() - start
@@ -241,10 +264,8 @@ def estimate(
     torch.set_num_threads(threads)
     epoch = max(0.0, third - first) / 2
     whole = first + (config.epochs - 1) * epoch
-    ours = METHODS[OURS]
-    return total / workers * whole / cost_of(ours, len(ours.weights[: config.weights]))
+    return total / workers * whole / cost_of(method, len(own_weights(config, method)))
 
 
 def in_words(config: ReproduceConfig, seconds: float, workers: int) -> str:
-    jobs = {job_of(config, *panel).key for panel in panels_of(config)}
-    return f"{len(jobs)} jobs, about {duration(seconds)} with {workers} at a time"
+    return f"{len(all_jobs(config))} jobs, about {duration(seconds)} with {workers} at a time"

@@ -13,6 +13,7 @@ from pyro_fairvae.batch import Batch, Columns
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.errors import choose
 from pyro_fairvae.networks import Members
+from pyro_fairvae.pixels import Pixels
 
 PREVALENCES = ("independent", "joint")
 
@@ -42,7 +43,7 @@ class FairSSVAE(nn.Module):
     def __init__(
         self,
         decoder: Members,
-        columns: Columns,
+        columns: Columns | Pixels,
         latent: int,
         channel_a: Channel,
         channel_y: Channel,

@@ -11,6 +11,7 @@ from torch.distributions import constraints
 from torch.nn import functional
 
 from pyro_fairvae.batch import Columns
+from pyro_fairvae.pixels import Pixels
 
 
 class MixedColumns(dist.TorchDistribution):
@@ -27,7 +28,7 @@ class MixedColumns(dist.TorchDistribution):
     support = constraints.real_vector
     has_rsample = False
 
-    def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns) -> None:
+    def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns | Pixels) -> None:
         self.parameters, self.log_scale, self.columns = parameters, log_scale, columns
         super().__init__(parameters.shape[:-1], parameters.shape[-1:], validate_args=False)
 
@@ -62,7 +63,7 @@ class MixedColumns(dist.TorchDistribution):
 class NormalColumns(MixedColumns):
     """The paper's decoder: every column is Normal, one-hot columns too."""
 
-    def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns) -> None:
+    def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns | Pixels) -> None:
         super().__init__(parameters, log_scale, Columns(numbers=columns.width))
 
 

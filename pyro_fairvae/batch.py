@@ -9,14 +9,18 @@ take nothing else, so hidden truth cannot reach them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.errors import choose, require
+from pyro_fairvae.pixels import PixelRows, Pixels
+
+Features = Tensor | PixelRows  # x of a table: numbers, or images that are read when they are asked for
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,10 @@ class Batch:
 class Observed:
     """A table as it was written down: ``x``, ``y_obs`` and ``a_obs``, shaped as in :class:`Batch`."""
 
-    x: Tensor
+    x: Features
     y_obs: Tensor
     a_obs: Tensor
-    columns: Columns
+    columns: Columns | Pixels
     classes: int
     groups: int
     attributes: Attributes | None = None  # what the groups are values of; one attribute unless given
@@ -103,7 +107,8 @@ class Observed:
                 f"{name} must hold whole numbers from 0 to {values}, which is ∅, and at least one of them.",
             )
         require(
-            bool(self.x.isfinite().all()), "x holds values that are not finite; impute or drop them first."
+            isinstance(self.x, PixelRows) or bool(self.x.isfinite().all()),
+            "x holds values that are not finite; impute or drop them first.",
         )
         require(
             self.x.shape[-1] == self.columns.width,
@@ -130,6 +135,11 @@ class Observed:
         """How many members have rows of their own; None where all share the same."""
         return self.x.shape[0] if self.x.dim() == 3 else None
 
+    @property
+    def like(self) -> Tensor:
+        """An empty tensor with device and dtype of the features."""
+        return torch.empty(0, device=self.x.device, dtype=self.x.dtype)
+
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Observed:
         return replace(
             self,
@@ -140,26 +150,26 @@ class Observed:
 
     def batch(self, index: Tensor) -> Batch:
         """The rows at ``index``: (rows,) for shared rows, (members, rows) otherwise."""
+        key = self.key(index)
+        return Batch(self.x[key], self.y_obs[key], self.a_obs[key])
+
+    def key(self, index: Tensor) -> Any:
+        """What picks the rows of ``index`` out of a tensor that is shaped like ``y_obs``."""
         if self.members is None:
-            return Batch(self.x[index], self.y_obs[index], self.a_obs[index])
-        member = torch.arange(self.members, device=index.device).unsqueeze(-1)
-        return Batch(self.x[member, index], self.y_obs[member, index], self.a_obs[member, index])
+            return index
+        return torch.arange(self.members, device=index.device).unsqueeze(-1), index
 
     def take(self, index: Tensor) -> Observed:
         """The table of some rows, (rows,), where members share them."""
-        return replace(self, x=self.x[index], y_obs=self.y_obs[index], a_obs=self.a_obs[index])
+        x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
+        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index])
 
-    def chunks(self, size: int) -> list[Batch]:
-        """All rows in order, ``size`` at a time, so that memory does not grow with the table."""
-        return [
-            Batch(x, y, a)
-            for x, y, a in zip(
-                self.x.split(size, dim=-2),
-                self.y_obs.split(size, dim=-1),
-                self.a_obs.split(size, dim=-1),
-                strict=True,
-            )
-        ]
+    def chunks(self) -> Iterator[Batch]:
+        """All rows in order, some at a time, so that memory does not grow with the table."""
+        size = rows_at_once(self.x)
+        yield from map(
+            Batch, in_pieces(self.x), self.y_obs.split(size, dim=-1), self.a_obs.split(size, dim=-1)
+        )
 
     @staticmethod
     def stack(tables: Sequence[Observed]) -> Observed:
@@ -180,7 +190,29 @@ class Observed:
         )
         return replace(
             tables[0],
-            x=torch.stack([t.x for t in tables]),
+            x=stack_features([t.x for t in tables]),
             y_obs=torch.stack([t.y_obs for t in tables]),
             a_obs=torch.stack([t.a_obs for t in tables]),
         )
+
+
+def rows_at_once(x: Features) -> int:
+    """How many rows to look at in one piece where no gradient is needed."""
+    return 256 if isinstance(x, PixelRows) else 4096
+
+
+def in_pieces(x: Features) -> Iterator[Tensor]:
+    """Features (…, rows, columns) as tensors of some rows at a time, in order."""
+    size = rows_at_once(x)
+    for start in range(0, x.shape[-2], size):
+        rows = slice(start, start + size)
+        # Rows are the last dimension of a picture's index.
+        yield x[..., rows] if isinstance(x, PixelRows) else x[..., rows, :]
+
+
+def stack_features(parts: Sequence[Features]) -> Features:
+    """(members, rows, columns): a table's rows for each member."""
+    images = [part for part in parts if isinstance(part, PixelRows)]
+    if images:
+        return PixelRows.stack(images)
+    return torch.stack([part for part in parts if isinstance(part, Tensor)])

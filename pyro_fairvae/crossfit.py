@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyro_fairvae.batch import Batch, Observed
+from pyro_fairvae.batch import Batch, Observed, rows_at_once
 from pyro_fairvae.channels import Channel
+from pyro_fairvae.loading import altered
 from pyro_fairvae.networks import Members
-from pyro_fairvae.program import EVALUATION_ROWS, Settings, trunks
-from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.program import Settings, trunks
+from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.settling import cosine_share
 
 # A few epochs have to do.
@@ -66,8 +67,9 @@ def cross_fit(
         lambda k: Heads(trunk(owner[k]), settings.hidden, train.groups, train.classes),
         [derive_seed(seeds[t], 4) for t in owner],
     ).to(device, train.x.dtype)
+    networks.mixed = settings.mixed(train.columns, device)
     sites = nn.ParameterList(
-        channel.concentration(row, train.x).log().expand(len(owner), -1).clone()
+        channel.concentration(row, train.like).log().expand(len(owner), -1).clone()
         for channel in channels
         for row in range(len(channel.rows))
     ).to(device)
@@ -87,18 +89,20 @@ def cross_fit(
     for epoch in range(epochs):
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]
                              for index in outside])  # fmt: skip
-        for step, index in enumerate(order.tensor_split(steps, dim=-1)):
-            share = cosine_share((epoch + step / steps) / epochs)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * share
-            batch = _rows_of(train, owner, index)
-            loss = -_evidence(networks, sites, channels, batch).mean(-1).sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+        with seeded(derive_seed(seeds[0], 8, epoch)):
+            for step, index in enumerate(order.tensor_split(steps, dim=-1)):
+                share = cosine_share((epoch + step / steps) / epochs)
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate * share
+                batch = _rows_of(train, owner, index)
+                batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
+                loss = -_evidence(networks, sites, channels, batch).mean(-1).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
     scored = [
         _score(networks, train, fold, owner, folds, chunk)
-        for chunk in torch.arange(rows, device=device).split(EVALUATION_ROWS)
+        for chunk in torch.arange(rows, device=device).split(rows_at_once(train.x))
     ]
     return CrossFitted(*(torch.cat(each, dim=1) for each in zip(*scored, strict=True)))
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyro_fairvae.batch import Observed
+from pyro_fairvae.batch import Features, Observed, in_pieces
 from pyro_fairvae.networks import Encoded
 from pyro_fairvae.objective import beliefs
-from pyro_fairvae.program import EVALUATION_ROWS, Program, Settings
+from pyro_fairvae.program import Program, Settings
 from pyro_fairvae.risks import impute
 from pyro_fairvae.tilt import decision_scores
 
@@ -48,12 +48,12 @@ class Fit:
         return self.program.model.log_scale.dtype
 
     @torch.no_grad()
-    def predict_proba(self, x: Tensor) -> Tensor:
+    def predict_proba(self, x: Features) -> Tensor:
         """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
         return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self._heads(x)], dim=-2)
 
     @torch.no_grad()
-    def decide(self, x: Tensor) -> Tensor:
+    def decide(self, x: Features) -> Tensor:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
         It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
@@ -79,6 +79,6 @@ class Fit:
         ]
         return torch.cat(pieces, dim=1)
 
-    def _heads(self, x: Tensor) -> Iterator[Encoded]:
-        for piece in x.split(EVALUATION_ROWS, dim=-2):
+    def _heads(self, x: Features) -> Iterator[Encoded]:
+        for piece in in_pieces(x):
             yield self.program.guide.heads(piece.to(self.device, self.dtype))

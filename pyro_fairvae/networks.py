@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.utils._pytree import tree_map
 
 from pyro_fairvae.seeds import seeded
 
@@ -40,6 +41,7 @@ class Members(nn.Module):
         self.buffer_names = tuple(buffers)
         # In a tuple, so that its own parameters are not registered beside the stacked ones.
         self.skeleton = (copies[0].to("meta"),)
+        self.mixed = False  # whether products are taken in bfloat16
 
     @staticmethod
     def _flat(name: str) -> str:
@@ -52,7 +54,11 @@ class Members(nn.Module):
         def apply(state: dict[str, Tensor], *inputs: Tensor) -> Any:
             return functional_call(self.skeleton[0], state, inputs)
 
-        return vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
+        if not self.mixed:
+            return vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
+        with torch.autocast(inputs[0].device.type, torch.bfloat16):
+            found = vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
+        return tree_map(lambda each: each.to(inputs[0].dtype), found)
 
 
 class Encoded(NamedTuple):

@@ -10,19 +10,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pyro_fairvae.batch import Batch, Observed
+from pyro_fairvae.batch import Batch, Columns, Observed
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
+from pyro_fairvae.image_networks import TRUNKS, ConvDecoder, SmallCNN, WideResNet
+from pyro_fairvae.loading import AUGMENTATIONS
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, NumberPieces, mlp_trunk, piece_edges
 from pyro_fairvae.objective import Schedule, Weights
 from pyro_fairvae.options import nested, option
+from pyro_fairvae.pixels import Pixels
 from pyro_fairvae.priors import PRESETS, channel, parse
 from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.seeds import derive_seed
 
 INTERVALS = ("calibrated", "given_h")
-EVALUATION_ROWS = 4096  # at a time, when no gradient is needed
+PRECISIONS = ("auto", "full", "mixed")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,11 @@ class Settings:
     prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
     likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
     sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
+    trunk: str | None = option(
+        None,
+        f"the encoder's trunk: mlp for tables; {', '.join(TRUNKS)} for images, wrn28_2 as in the paper "
+        "(default: mlp or cnn)",
+    )
     hidden: int = option(128, "width of the encoder's layers")
     layers: int = option(3, "number of the encoder's layers")
     pieces: int = option(16, "pieces into which the encoder cuts each number; 0: none, as in the paper")
@@ -56,14 +64,24 @@ class Settings:
     sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
     weight_decay: float = option(1e-4, "weight decay of the networks")
     clip: float = option(5.0, "largest norm of a member's gradient")
+    precision: str = option(
+        "auto", f"{', '.join(PRECISIONS)}: products in bfloat16 (auto: for images on a GPU)"
+    )
+    augmentation: str = option(
+        "flip_crop", f"what is done to training images, anew in each step: {', '.join(AUGMENTATIONS)}"
+    )
 
     def __post_init__(self) -> None:
         for what, given, table in (
             ("prevalence", self.prevalence, PREVALENCES),
             ("likelihood", self.likelihood, LIKELIHOODS),
             ("guide of shared sites", self.sites, GLOBAL_GUIDES),
+            ("augmentation", self.augmentation, AUGMENTATIONS),
+            ("precision", self.precision, PRECISIONS),
         ):
             choose(what, given, table)
+        if self.trunk is not None:
+            choose("trunk", self.trunk, ("mlp", *TRUNKS))
         choose("kind of intervals", self.kind_of_intervals, INTERVALS)
         for prior in (self.prior_a, self.prior_y):
             parse(prior)
@@ -78,6 +96,11 @@ class Settings:
             f"weight_decay must be finite and not negative, got {self.weight_decay}.",
         )
 
+    def mixed(self, columns: Columns | Pixels, device: torch.device | str) -> bool:
+        """Whether networks take products in bfloat16."""
+        images_on_gpu = isinstance(columns, Pixels) and torch.device(device).type == "cuda"
+        return self.precision == "mixed" or (self.precision == "auto" and images_on_gpu)
+
     @property
     def kind_of_intervals(self) -> str:
         if self.intervals is None:
@@ -85,9 +108,20 @@ class Settings:
         return self.intervals
 
 
-def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Sequential]:
-    """What builds the trunk of an encoder for member ``k``, by the columns of its rows."""
-    width, numbers = train.columns.width, train.columns.numbers
+def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Module]:
+    """What builds the trunk of an encoder for member ``k``, by the columns of its rows.
+
+    It gives ``settings.hidden`` features of a row.
+    """
+    columns = train.columns
+    if isinstance(columns, Pixels):
+        if choose("trunk for images", settings.trunk or "cnn", TRUNKS) == "cnn":
+            return lambda k: SmallCNN(columns, settings.hidden)
+        require(settings.hidden == 128, f"wrn28_2 has 128 features, but hidden is {settings.hidden}.")
+        return lambda k: WideResNet(columns)
+    choose("trunk for tables", settings.trunk or "mlp", ("mlp",))
+    assert isinstance(train.x, Tensor)
+    width, numbers = columns.width, columns.numbers
     tables = train.x if train.members else train.x.unsqueeze(0)
     edges = [piece_edges(table[:, :numbers], settings.pieces) for table in tables]
 
@@ -98,10 +132,19 @@ def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Sequential
     return build
 
 
+def decoders(columns: Columns | Pixels, settings: Settings, classes: int, groups: int) -> nn.Module:
+    """The network of p(x | a, y, z), by the columns of x."""
+    sizes = (settings.latent, classes, groups, settings.decoder_hidden)
+    return (
+        ConvDecoder(*sizes, columns) if isinstance(columns, Pixels) else ColumnDecoder(*sizes, columns.width)
+    )
+
+
 class Program:
     """A model and its guide for K members."""
 
     def __init__(self, train: Observed, settings: Settings, seeds: Sequence[int]) -> None:
+        self.settings = settings
         channel_a = channel("a", train.group_attributes, settings.prior_a)
         channel_y = channel("y", train.label_attributes, settings.prior_y)
         channel_a.check(train.a_obs)
@@ -120,7 +163,7 @@ class Program:
         trunk = trunks(train, settings)
         encoder = Members(lambda k: Encoder(trunk(k), settings.hidden, *sizes), seeds)
         decoder = Members(
-            lambda _: ColumnDecoder(*sizes, settings.decoder_hidden, train.columns.width),
+            lambda _: decoders(train.columns, settings, train.classes, train.groups),
             [derive_seed(seed, 1) for seed in seeds],
         )
         self.model = FairSSVAE(
@@ -145,6 +188,8 @@ class Program:
     def to(self, device: torch.device, dtype: torch.dtype) -> Program:
         self.model.to(device, dtype)
         self.guide.to(device, dtype)
+        mixed = self.settings.mixed(self.model.columns, device)
+        self.model.decoder.mixed = self.guide.encoder.mixed = mixed
         return self
 
     def state(self) -> dict[str, Tensor]:
@@ -177,7 +222,7 @@ class Program:
         """The encoding of all rows, a chunk at a time, with channels at their posterior means."""
         guide = self.guide
         channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
-        for batch in table.chunks(EVALUATION_ROWS):
+        for batch in table.chunks():
             yield batch, guide.encode(batch, *channels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from pyro_fairvae.batch import Batch, Observed
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.fitted import Fit
+from pyro_fairvae.loading import altered, batches
 from pyro_fairvae.objective import FairELBO
 from pyro_fairvae.optimizer import MembersAdamW
 from pyro_fairvae.program import Program, Settings
@@ -79,6 +80,7 @@ def fit(
     dtype: torch.dtype = torch.float32,
     after_epoch: Callable[[Progress], None] | None = None,
     state: dict[str, Any] | None = None,
+    workers: int = 0,
 ) -> Fit:
     """Train one member for each of ``weights_of_risk`` in a single SVI run.
 
@@ -86,7 +88,7 @@ def fit(
     one for each, which sets its initial weights and, where ``train`` gives each member rows of its own
     (:meth:`Observed.stack`), their order; shared rows and noise follow the first.
     ``after_epoch`` is called after each epoch; the ``state`` that it can save, given back here, goes on
-    from that epoch to the same numbers as an unbroken run.
+    from that epoch to the same numbers as an unbroken run. ``workers`` processes read images ahead.
     """
     for table in (train, validation):
         if not isinstance(table, Observed):
@@ -114,9 +116,8 @@ def fit(
         "the Gaussian field needs stated labels, but none is stated; use --labeller head.",
     )
     with pyro.get_param_store().scope():
-        return _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype).go(
-            after_epoch, state
-        )
+        run = _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype, workers)
+        return run.go(after_epoch, state)
 
 
 class _Run:
@@ -131,7 +132,9 @@ class _Run:
         seeds: list[int],
         device: torch.device | str,
         dtype: torch.dtype,
+        workers: int,
     ) -> None:
+        self.workers = workers
         self.train = train.to(device, dtype)
         self.validation = validation.to(device, dtype)
         self.settings = settings
@@ -185,11 +188,12 @@ class _Run:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
         sums: dict[str, Tensor] = {}
         with seeded(derive_seed(self.seeds[0], self.epoch, 1)):
-            for step, index in enumerate(self._order().tensor_split(self.steps, dim=-1)):
+            order = self._order().tensor_split(self.steps, dim=-1)
+            for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
                 self.objective.progress = done
                 self.optimizer.share = cosine_share(done)
-                self.svi.step(self._batch(index))
+                self.svi.step(self._with_field(batch, index))
                 measured = self.objective.parts | {
                     "gap": self.objective.gap,
                     "gap_error": self.objective.gap_error,
@@ -213,10 +217,14 @@ class _Run:
             gaussian_field(*member, self.train.classes, fairness.neighbours)
             for member in zip(features, y_obs, strict=True)
         ]
-        self.label_field = torch.stack(fields).to(self.train.x)
+        self.label_field = torch.stack(fields).to(self.train.like)
 
-    def _batch(self, index: Tensor) -> Batch:
-        batch = self.train.batch(index)
+    def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """The rows of each step, images altered anew."""
+        for batch in batches(self.train, order, self.workers):
+            yield replace(batch, x=altered(batch.x, self.train.columns, self.settings.augmentation))
+
+    def _with_field(self, batch: Batch, index: Tensor) -> Batch:
         if self.label_field is None:
             return batch
         members = torch.arange(len(self.label_field), device=index.device).unsqueeze(-1)

@@ -31,8 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     config = build(DecideConfig, given_options(arguments, DecideConfig))
     device = resolve_device(arguments.device)
-
-    report(f"Labelling the {config.part} rows by {config.rule} ...")
     results = decide_run(arguments.run, config, device, arguments.data_dir, report)
     print(decision_table(results))
     print(f"\nLabels are in {arguments.run / f'decisions-{config.part}.csv'}")

@@ -12,6 +12,7 @@ Examples:
   fairvae reproduce --preset quick
   fairvae reproduce --preset paper --workers 8 --out runs/paper
   fairvae reproduce --preset quick --methods fair_ssvae,fairda --groups gender --out runs/two
+  fairvae reproduce --dataset celeba_cheekbones --trunk wrn28_2 --device cuda --out runs/cheekbones
   RAY_ADDRESS=… fairvae reproduce --preset paper --backend ray
 """
 
@@ -30,7 +31,7 @@ from tqdm import tqdm
 from pyro_fairvae.checkpoint import make_folder, write_json, write_whole
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.options import build
-from pyro_fairvae.report import align
+from pyro_fairvae.report import align, draw_faces, faces_in_words
 from pyro_fairvae.report.comparison import chosen_lines, hypervolume_lines
 from pyro_fairvae.report.page import Picture
 from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, panels_in_words
@@ -45,6 +46,7 @@ from pyro_fairvae.studies.reproduction import (
     Reproduction,
     estimate,
     in_words,
+    preset,
     reproduce,
 )
 from pyro_fairvae.training import resolve_device
@@ -62,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    preset = PRESETS[choose("preset", arguments.preset, PRESETS)]
-    config = build(ReproduceConfig, preset | given_options(arguments, ReproduceConfig))
+    given = given_options(arguments, ReproduceConfig)
+    config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", "adult")) | given)
     choose("backend", arguments.backend, BACKENDS)
     workers = arguments.workers if arguments.workers is not None else joblib.cpu_count()
     require(workers >= 1, f"workers must be at least 1, got {workers}.")
@@ -122,6 +124,12 @@ def write_everything(config: ReproduceConfig, found: Reproduction, out: Path, de
         pictures.append(
             Picture(path, f"Hypervolume of every method, {group}", "Hypervolume: the larger the better.")
         )
+        if str(group) in found.faces:
+            faces = found.faces[str(group)]
+            path = out / f"{group}-faces.png"
+            draw_faces(path, faces)
+            caption = "Test images, their reconstructions, and the same z at every label and group (λ = 0)."
+            pictures.append(Picture(path, faces_in_words(faces), caption))
         figures[str(group)] = pictures
     recovery = found.recovery if len(found.recovery) else None
     reproduction_page(

@@ -2,12 +2,14 @@
 
 The folder given by --out receives config.json (every option, and versions), history.csv (each part of
 the objective by epoch and member), results.json (metrics of every member), posterior.json (who
-withholds, with intervals), draws.npz (draws of its posteriors), three figures and a checkpoint.
+withholds, with intervals), draws.npz (draws of its posteriors), figures and a checkpoint. Of images there is
+faces.png, too: reconstructions, and the same z with label and group switched.
 
 Examples:
   fairvae train --dataset adult --group gender --level sparse --out runs/gender
   fairvae train --lambdas 0,0.4 --epochs 10 --risk ddp --out runs/quick
   fairvae train --config runs/gender/config.json --seed 1 --out runs/gender-1
+  fairvae train --dataset celeba --label High_Cheekbones --group Male --out runs/cheekbones
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ import torch
 from pyro_fairvae.run.command import add_options, given_options, run_command
 from tqdm import tqdm
 
+from pyro_fairvae.data import DATASETS
 from pyro_fairvae.errors import require
 from pyro_fairvae.options import build, nested, option
 from pyro_fairvae.report import (
+    draw_faces,
     draw_frontier,
     draw_posterior,
     draw_training,
@@ -33,6 +37,7 @@ from pyro_fairvae.report import (
 )
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import (
+    FACES_FIGURE,
     FRONTIER_FIGURE,
     POSTERIOR_FIGURE,
     TRAINING_FIGURE,
@@ -53,12 +58,14 @@ class Place:
     out: str | None = option(None, "folder for everything the run produces (required)")
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     threads: int | None = option(None, "CPU threads; all cores unless given")
+    workers: int = option(0, "processes that read images ahead of training")
     data_dir: str | None = option(
         None, "folder with the data set's files; $FAIRVAE_DATA, the cache, or fetched unless given"
     )
 
     def __post_init__(self) -> None:
         require(self.out is not None, "no folder was given; name one with --out.")
+        require(self.workers >= 0, f"workers must not be negative, got {self.workers}.")
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
 
 
@@ -83,7 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     values = read_options(arguments.config) if arguments.config else {}
-    everything = build(Everything, values | given_options(arguments, Everything))
+    given = values | given_options(arguments, Everything)
+    dataset = DATASETS.get(given.get("dataset", ""))
+    everything = build(Everything, {**(dataset.suits if dataset else {}), **given})
     place, config = everything.place, everything.config
     out, device = Path(str(place.out)), resolve_device(place.device)
     if place.threads is not None:
@@ -92,7 +101,15 @@ def run(arguments: argparse.Namespace) -> None:
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
     try:
         result = train_run(
-            config, out, device, place.data_dir, arguments.resume, arguments.overwrite, bar.start, bar.show
+            config,
+            out,
+            device,
+            place.data_dir,
+            arguments.resume,
+            arguments.overwrite,
+            bar.start,
+            bar.show,
+            place.workers,
         )
     finally:
         bar.close()
@@ -145,6 +162,8 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
     )
     draws = kept_draws(result.draws, source_of(result.draws), result.fit.program.guide.channel_a)
     draw_posterior(out / POSTERIOR_FIGURE, draws, config.data.truth_by_channel()["a"])
+    if result.faces is not None:
+        draw_faces(out / FACES_FIGURE, result.faces)
 
 
 def _parts(done: Progress) -> str:

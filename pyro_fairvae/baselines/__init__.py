@@ -31,6 +31,8 @@ FREE: dict[str, Any] = {"by_metric": False}  # of the risk that is asked for
 TOLD: dict[str, Any] = {"informed": True, "by_level": False}  # the truth, so that nothing is hidden from it
 SHOWN: dict[str, Any] = {"paper": True}
 AT_ZERO: dict[str, Any] = {"plain": "ss_vae"}  # without a weight all of these are one
+COLUMNS: dict[str, Any] = {"not_for_images": "features that go with the group are hard to name among pixels"}
+TREES: dict[str, Any] = {"not_for_images": "its gradient boosting is for tables, and of little use on pixels"}
 
 # fmt: off
 _METHODS = (
@@ -41,9 +43,9 @@ _METHODS = (
     Method("mfd_gty_gta", "MFD (true y, true a)", fit_mfd("gty_gta"), MMD, cost=3, **TOLD, **FREE),
     Method("mfd_gty_randa", "MFD (true y, random a)", fit_mfd("gty_randa"), MMD, cost=3, **TOLD, **FREE),
     Method("mfd_predy_preda", "MFD (predicted y, a)", fit_mfd("predy_preda"), MMD, cost=3, **SHOWN, **FREE),
-    Method("fairrf_age", "FairRF (age)", fit_fairrf(["age"]), CORRELATION, **SHOWN, **FREE),
+    Method("fairrf_age", "FairRF (age)", fit_fairrf(["age"]), CORRELATION, **SHOWN, **FREE, **COLUMNS),
     Method("fairrf", "FairRF (age, relationship, marital status)",
-           fit_fairrf(["age", "relationship", "marital-status"]), CORRELATION, **FREE),
+           fit_fairrf(["age", "relationship", "marital-status"]), CORRELATION, **FREE, **COLUMNS),
     Method("fairda", "FairDA", fit_fairda, ADVERSARY, cost=1.6, **SHOWN, **FREE),
     # What one would try first.
     Method("stated_risk", "risk on stated rows", fit_penalised("stated"), RISK),
@@ -52,7 +54,7 @@ _METHODS = (
     Method("cgl", "CGL pseudo-labels", fit_penalised("cgl"), RISK, cost=1.3),
     Method("reweighting", "reweighting by (y, â)", fit_reweighted, (0.0, 0.25, 0.5, 1.0, 1.5), **FREE),
     Method("exponentiated_gradient", "Fairlearn on complete rows", fit_exponentiated_gradient,
-           (0.0, 5.0, 10.0, 20.0, 50.0), cost=3.6),
+           (0.0, 5.0, 10.0, 20.0, 50.0), cost=3.6, **TREES),
     Method("oracle", "oracle (nothing hidden)", fit_library(rows=rows_with_truth), RISK, cost=4, **TOLD),
     # Ablations of the paper's claims.
     Method("unsettled", "Fair-SS-VAE, decisions as trained", fit_library(UNSETTLED), RISK, cost=3.3,

@@ -40,10 +40,10 @@ def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:
     groups = adapted_groups(task)
     network = networks(task, len(weights), train.classes)
     critic = _adversary(task, len(weights), train.groups, 16)
-    weight = as_weights(weights, train.x)
+    weight = as_weights(weights, train.like)
 
     def loss(index: Tensor, done: float) -> Tensor:
-        features, logits = network(train.x[index], in_dims=(None,))
+        features, logits = network(task.seen(index), in_dims=(None,))
         stated = train.y_obs[index] < train.classes
         labels = torch.where(stated, train.y_obs[index], 0)
         told = critic(reverse(features, weight * settings.schedule.risk(done)), in_dims=(0,))
@@ -67,7 +67,7 @@ def adapted_groups(task: Task) -> Tensor:
     one = torch.ones(1, device=train.x.device, dtype=train.x.dtype)
 
     def loss(index: Tensor, done: float) -> Tensor:
-        features, logits = network(train.x[index], in_dims=(None,))
+        features, logits = network(task.seen(index), in_dims=(None,))
         inside = source[index]
         told = critic(reverse(features, one * settings.schedule.risk(done)), in_dims=(0,))
         groups = torch.where(inside, train.a_obs[index], 0)

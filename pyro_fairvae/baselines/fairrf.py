@@ -24,7 +24,8 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.errors import require
+from pyro_fairvae.batch import Columns
+from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.training import check_weights
 
@@ -43,14 +44,15 @@ def fit_fairrf(related: Sequence[str]) -> Callable[[Task, Sequence[float]], Netw
 
 def _fit(task: Task, weights: Sequence[float], related: Sequence[str]) -> NetworkClassifier:
     train, settings = task.train, task.settings
-    require(
-        len(train.columns.names) > 0,
-        "FairRF needs columns by name, to know which features go with the group, and these data have none.",
-    )
+    described = train.columns
+    if not (isinstance(described, Columns) and described.names):
+        raise InputError(
+            "FairRF needs columns by name, to know which features go with the group; these data have none."
+        )
     require(train.classes == 2, f"FairRF takes two classes, got {train.classes}.")
-    columns = [train.columns.of(name) for name in related]
+    columns = [described.of(name) for name in related]
     network = networks(task, len(weights), train.classes)
-    weight = as_weights(weights, train.x)
+    weight = as_weights(weights, train.like)
     rows = torch.arange(train.rows, device=train.x.device)
     stated = train.y_obs < train.classes
     labels = torch.where(stated, train.y_obs, 0)

@@ -54,12 +54,12 @@ def confident_groups(task: Task, labels: Tensor, held_out: float = 0.2) -> Tenso
     confidence, guessed = group_probabilities(task, order[cut:], CONFIDENCE).max(-1)
     part = order[:cut]
     threshold = best_threshold(confidence[part], guessed[part] == train.a_obs[part])
-    of_label = torch.zeros(train.classes, train.groups, device=train.x.device, dtype=train.x.dtype)
+    of_label = train.like.new_zeros(train.classes, train.groups)
     of_label.index_put_(
-        (labels[stated], train.a_obs[stated]), torch.ones_like(train.x[stated, 0]), accumulate=True
+        (labels[stated], train.a_obs[stated]), train.like.new_ones(len(stated)), accumulate=True
     )
     cumulative = (of_label + 1e-6).cumsum(-1)
-    uniform = torch.from_numpy(generator.random(train.rows)).to(train.x)
+    uniform = torch.from_numpy(generator.random(train.rows)).to(train.like)
     drawn = (uniform.unsqueeze(-1) >= (cumulative / cumulative[:, -1:])[labels][:, :-1]).sum(-1)
     groups = torch.where(confidence > threshold, guessed, drawn)
     return torch.where(train.a_obs < train.groups, train.a_obs, groups)

@@ -9,9 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pyro_fairvae.batch import Observed
+from pyro_fairvae.batch import Features, Observed
 from pyro_fairvae.data import Complete
 from pyro_fairvae.errors import require
+from pyro_fairvae.loading import altered
 from pyro_fairvae.program import Settings
 
 
@@ -41,6 +42,10 @@ class Task:
         )
         object.__setattr__(self, "train", self.train.to(self.device))
 
+    def seen(self, index: Tensor) -> Tensor:
+        """Features of training rows as a step sees them: images altered anew."""
+        return altered(self.train.x[index], self.train.columns, self.settings.augmentation)
+
     @property
     def known(self) -> Complete:
         require(self.truth is not None, "this method is told the true labels and groups; give them as truth.")
@@ -51,10 +56,10 @@ class Task:
 class Classifier(Protocol):
     """What a method leaves behind: a classifier for each weight of the trade-off, on the CPU."""
 
-    def predict_proba(self, x: Tensor) -> Tensor:
+    def predict_proba(self, x: Features) -> Tensor:
         """P(y|x), (members, rows, classes)."""
 
-    def decide(self, x: Tensor) -> Tensor:
+    def decide(self, x: Features) -> Tensor:
         """Classes, (members, rows)."""
 
 
@@ -75,4 +80,5 @@ class Method:
     by_level: bool = True  # whether what is hidden does
     plain: str | None = None  # the method whose only member is this one's at weight 0
     paper: bool = False  # whether the paper's main figures show it
+    not_for_images: str | None = None  # why, where it needs columns
     cost: float = 1.0  # time for a member, in those of a plain classifier

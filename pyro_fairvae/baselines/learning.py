@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyro_fairvae.baselines.interface import Task
+from pyro_fairvae.batch import Features, in_pieces
 from pyro_fairvae.errors import require
 from pyro_fairvae.networks import Members
 from pyro_fairvae.optimizer import clip_members
-from pyro_fairvae.program import EVALUATION_ROWS, Settings, trunks
+from pyro_fairvae.program import Settings, trunks
 from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.settling import cosine_share
 
@@ -39,6 +40,7 @@ def networks(task: Task, members: int, outputs: int, purpose: int = 0) -> Member
     hidden = task.settings.hidden
     seed = derive_seed(task.seed, 10, purpose)
     made = Members(lambda k: Network(trunk(k), hidden, outputs), [seed] * members)
+    made.mixed = task.settings.mixed(task.train.columns, task.device)
     return made.to(task.device, task.train.x.dtype)
 
 
@@ -50,14 +52,14 @@ class NetworkClassifier:
     device: torch.device | str
 
     @torch.no_grad()
-    def predict_proba(self, x: Tensor) -> Tensor:
+    def predict_proba(self, x: Features) -> Tensor:
         pieces = [
             self.networks(piece.to(self.device), in_dims=(None,))[1].softmax(-1).cpu()
-            for piece in x.split(EVALUATION_ROWS)
+            for piece in in_pieces(x)
         ]
         return torch.cat(pieces, dim=1)
 
-    def decide(self, x: Tensor) -> Tensor:
+    def decide(self, x: Features) -> Tensor:
         return self.predict_proba(x).argmax(-1)
 
 
@@ -111,7 +113,7 @@ def learn_probabilities(task: Task, target: Tensor, rows: Tensor, outputs: int, 
     network = networks(task, 1, outputs, purpose)
 
     def loss(index: Tensor, done: float) -> Tensor:
-        _, logits = network(task.train.x[index], in_dims=(None,))
+        _, logits = network(task.seen(index), in_dims=(None,))
         return cross_entropy(logits, target[index])
 
     minimise(loss, network.parameters(), rows, task.settings, derive_seed(task.seed, 11, purpose))

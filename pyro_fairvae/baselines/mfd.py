@@ -76,17 +76,18 @@ def _fit(task: Task, weights: Sequence[float], y: Tensor, a: Tensor) -> NetworkC
     teacher = networks(task, 1, train.classes, TEACHER)
 
     def teach(index: Tensor, done: float) -> Tensor:
-        return cross_entropy(teacher(train.x[index], in_dims=(None,))[1], y[index])
+        return cross_entropy(teacher(task.seen(index), in_dims=(None,))[1], y[index])
 
     minimise(teach, teacher.parameters(), rows, settings, derive_seed(task.seed, 15))
     student = networks(task, len(weights), train.classes)
     cells = cells_of(y, a, train.classes, train.groups, train.x.dtype)
-    weight = as_weights(weights, train.x)
+    weight = as_weights(weights, train.like)
 
     def loss(index: Tensor, done: float) -> Tensor:
+        x = task.seen(index)
         with torch.no_grad():
-            taught, _ = teacher(train.x[index], in_dims=(None,))
-        features, logits = student(train.x[index], in_dims=(None,))
+            taught, _ = teacher(x, in_dims=(None,))
+        features, logits = student(x, in_dims=(None,))
         pieces = (taught[0].split(BLOCK), features.split(BLOCK, dim=1), cells[index].split(BLOCK))
         apart = [squared_mmd(*block).sum((-1, -2)) for block in zip(*pieces, strict=True)]
         return cross_entropy(logits, y[index]) + weight * torch.stack(apart).mean(0)

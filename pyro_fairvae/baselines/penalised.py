@@ -60,7 +60,7 @@ def cgl_cells(task: Task) -> Tensor:
 
 def frozen_cells(task: Task) -> Tensor:
     first = fit(task.train, task.validation, [0.0], task.settings, task.seed, task.device)
-    return first.impute(task.train, "features")[0].to(task.train.x)
+    return first.impute(task.train, "features")[0].to(task.train.like)
 
 
 CELLS: dict[str, Callable[[Task], Tensor]] = {
@@ -88,10 +88,10 @@ def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) ->
     train, settings = task.train, task.settings
     network = networks(task, len(weights), train.classes)
     risk = RiskTerm(settings.fairness)
-    weight = as_weights(weights, train.x)
+    weight = as_weights(weights, train.like)
 
     def loss(index: Tensor, done: float) -> Tensor:
-        _, logits = network(train.x[index], in_dims=(None,))
+        _, logits = network(task.seen(index), in_dims=(None,))
         y_obs = train.y_obs[index]
         stated = y_obs < train.classes
         imputed = cells[index].expand(len(weights), -1, -1, -1)

@@ -19,6 +19,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
 from pyro_fairvae.baselines.interface import Task
+from pyro_fairvae.batch import Features, in_pieces
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.training import check_weights
@@ -35,8 +36,8 @@ class RandomisedClassifiers:
     members: list[tuple[list[Any], np.ndarray]]
     seed: int
 
-    def predict_proba(self, x: Tensor) -> Tensor:
-        rows = x.cpu().numpy()
+    def predict_proba(self, x: Features) -> Tensor:
+        rows = torch.cat(list(in_pieces(x))).cpu().numpy()
         positive = [
             sum(chance * each.predict(rows) for each, chance in zip(*member, strict=True))
             for member in self.members
@@ -44,9 +45,9 @@ class RandomisedClassifiers:
         each = torch.from_numpy(np.stack(positive).astype(np.float64))
         return torch.stack([1 - each, each], dim=-1)
 
-    def decide(self, x: Tensor) -> Tensor:
+    def decide(self, x: Features) -> Tensor:
         """A draw for each row, the same whenever it is asked for the same rows."""
-        uniform = np.random.default_rng(self.seed).random(len(x))
+        uniform = np.random.default_rng(self.seed).random(x.shape[0])
         return (torch.from_numpy(uniform) < self.predict_proba(x)[..., 1]).long()
 
 
@@ -57,7 +58,9 @@ def fit_exponentiated_gradient(task: Task, weights: Sequence[float]) -> Randomis
     require(train.classes == 2, f"Fairlearn's reductions take two classes, got {train.classes}.")
     complete = ((train.y_obs < train.classes) & (train.a_obs < train.groups)).cpu()
     require(bool(complete.any()), "no row states both its label and its group.")
-    x, y, a = (each.cpu()[complete].numpy() for each in (train.x, train.y_obs, train.a_obs))
+    rows = train.take(complete.to(train.y_obs.device))
+    x = torch.cat(list(in_pieces(rows.x))).cpu().numpy()
+    y, a = rows.y_obs.cpu().numpy(), rows.a_obs.cpu().numpy()
     members = []
     for weight in weights:
         plain = HistGradientBoostingClassifier(**BOOSTING, random_state=derive_seed(task.seed, 19) % 2**31)

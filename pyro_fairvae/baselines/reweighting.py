@@ -38,11 +38,11 @@ def fit_reweighted(task: Task, weights: Sequence[float]) -> NetworkClassifier:
     cells = cells_of(train.y_obs, groups, train.classes, train.groups, train.x.dtype)
     balance = balancing(cells[stated].mean(0))
     of_row = (cells.flatten(1) @ balance.flatten()).clamp(min=1e-12)  # 1 for each row of its cell
-    power = as_weights(weights, train.x).unsqueeze(-1)
+    power = as_weights(weights, train.like).unsqueeze(-1)
     network = networks(task, len(weights), train.classes)
 
     def loss(index: Tensor, done: float) -> Tensor:
-        _, logits = network(train.x[index], in_dims=(None,))
+        _, logits = network(task.seen(index), in_dims=(None,))
         return cross_entropy(logits, labels[index], stated[index] * of_row[index].pow(power))
 
     rows = torch.arange(train.rows, device=train.x.device)

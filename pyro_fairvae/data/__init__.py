@@ -1,13 +1,14 @@
 """Data sets, and how demographics and labels go missing in them."""
 
 from pyro_fairvae.data.missingness import LEVELS, Missingness, hide
-from pyro_fairvae.data.registry import DATASETS, Dataset, Splits, load, split, split_complete
+from pyro_fairvae.data.registry import DATASETS, AnyTable, Dataset, Splits, load, split, split_complete
 from pyro_fairvae.data.synthetic import synthetic
 from pyro_fairvae.data.tables import Complete, Table
 
 __all__ = [
     "DATASETS",
     "LEVELS",
+    "AnyTable",
     "Complete",
     "Dataset",
     "Missingness",

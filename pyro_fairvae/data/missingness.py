@@ -77,7 +77,7 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
     a_obs = _transmit(table.a, group_channel, generator)
     y_obs = _transmit(table.y, label_channel, generator)
     return Observed(
-        torch.from_numpy(table.x),
+        table.features,
         torch.from_numpy(y_obs),
         torch.from_numpy(a_obs),
         table.columns,

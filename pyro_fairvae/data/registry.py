@@ -2,46 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.batch import Observed
-from pyro_fairvae.data.adult import CLASSES, GROUPS, attributes_of, read_adult
+from pyro_fairvae.data import adult, celeba
+from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.data.missingness import Missingness, hide
 from pyro_fairvae.data.synthetic import synthetic
-from pyro_fairvae.data.tables import Complete, Table
+from pyro_fairvae.data.tables import Complete, Integers, Table
 from pyro_fairvae.errors import choose, require
+
+LARGEST_TEST = 5000  # images
+
+
+AnyTable = Table | ImageTable
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """How a data set is read, by the group to be fair to."""
+    """How a data set is read, by what is to be predicted and the group to be fair to."""
 
+    labels: tuple[str, ...]
     groups: tuple[str, ...]
-    read: Callable[[str, str | Path | None], Table]
+    read: Callable[[str, str, int, str | Path | None], AnyTable]  # label, group, side of images, folder
     attributes: Callable[[str], Attributes]
-    classes: tuple[str, ...]
+    classes: Callable[[str], tuple[str, ...]]
+    most_rows: int | None = None  # unless more are asked for
+    images: bool = False
+    suits: Mapping[str, Any] = field(default_factory=dict)  # options that suit it better than the defaults
 
     def group(self, group: str | None) -> str:
         """The group by name, the first unless given."""
         return self.groups[0] if group is None else group
+
+    def label(self, label: str | None) -> str:
+        return self.labels[0] if label is None else label
 
 
 SYNTHETIC = {
     "group": Attributes.single(("0", "1")),
     "first+second": Attributes(("first", "second"), (("0", "1"), ("0", "1"))),
 }
+# Pixels are many and tell much the same, so that together they weigh as much as some hundred columns.
+FOR_IMAGES = {"elbo_weight": 0.001, "latent": 32, "epochs": 20, "batch": 256}
 DATASETS = {
-    "adult": Dataset(GROUPS, read_adult, attributes_of, CLASSES),
+    "adult": Dataset(
+        ("income",),
+        adult.GROUPS,
+        lambda label, group, side, folder: adult.read_adult(group, folder),
+        adult.attributes_of,
+        lambda label: adult.CLASSES,
+    ),
+    **{
+        name: Dataset(
+            (label, *(other for other in celeba.ATTRIBUTE_NAMES if other != label)),
+            (group, *(other for other in celeba.ATTRIBUTE_NAMES if other != group)),
+            lambda label, group, side, folder: celeba.read_celeba(label, group, folder, side),
+            celeba.attributes_of,
+            celeba.classes_of,
+            most_rows=50_000,  # the paper's 45k + 5k
+            images=True,
+            suits=FOR_IMAGES,
+        )
+        for name, (label, group) in celeba.PRESETS.items()
+    },
     "synthetic": Dataset(
+        ("class",),
         tuple(SYNTHETIC),
-        lambda group, folder: replace(synthetic(groups=SYNTHETIC[group].groups), attributes=SYNTHETIC[group]),
+        lambda label, group, side, folder: replace(
+            synthetic(groups=SYNTHETIC[group].groups), attributes=SYNTHETIC[group]
+        ),
         lambda group: SYNTHETIC[group],
-        ("0", "1"),
+        lambda label: ("0", "1"),
     ),
 }
 
@@ -55,22 +93,53 @@ class Splits:
     test: Complete
 
 
-def load(dataset: str, group: str | None = None, folder: str | Path | None = None) -> Table:
-    """The whole table of a data set, with the first of its groups unless ``group`` names another."""
+def load(
+    dataset: str,
+    group: str | None = None,
+    folder: str | Path | None = None,
+    label: str | None = None,
+    side: int = 32,
+) -> AnyTable:
+    """The whole of a data set, with the first of its groups and labels unless others are named.
+
+    Images are ``side`` pixels high and wide.
+    """
     entry = DATASETS[choose("data set", dataset, DATASETS)]
-    return entry.read(choose(f"group of {dataset}", entry.group(group), entry.groups), folder)
+    chosen = (
+        choose(f"label of {dataset}", entry.label(label), entry.labels),
+        choose(f"group of {dataset}", entry.group(group), entry.groups),
+    )
+    return entry.read(*chosen, side, folder)
 
 
-def split_complete(table: Table, seed: int) -> dict[str, Complete]:
-    """70 % training, 10 % validation, 20 % test, at random, with their truth."""
+def split_complete(table: AnyTable, seed: int) -> dict[str, Complete]:
+    """Parts at random, with their truth: 20 % test, 10 % validation, the rest for training.
+
+    Images: at most 5,000 of them for the test, as in the paper; a person, where it is known who is in an
+    image, is in one part alone.
+    """
     require(table.rows >= 20, f"a table of {table.rows} rows is too small to split; give at least 20.")
-    order = np.random.default_rng(_split_seeds(seed)[0]).permutation(table.rows)
-    first, second = round(0.7 * table.rows), round(0.8 * table.rows)
+    draw = np.random.default_rng(_split_seeds(seed)[0])
+    order, ends = _order(table.rows, table.people if isinstance(table, ImageTable) else None, draw)
+    targets = np.array([round(0.7 * table.rows), round(0.8 * table.rows)])
+    if isinstance(table, ImageTable):
+        targets += max(0, table.rows - LARGEST_TEST - targets[1])
+    first, second = (int(ends[np.abs(ends - target).argmin()]) for target in targets)
     rows = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
     return table.encode(rows, standard="train")
 
 
-def split(table: Table, missingness: Missingness, seed: int) -> Splits:
+def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tuple[Integers, Integers]:
+    """Rows in random order, person by person where they are known, and where a part may end."""
+    if people is None:
+        return draw.permutation(rows), np.arange(rows + 1)
+    _, person = np.unique(people, return_inverse=True)
+    place = draw.permutation(person.max() + 1)[person]
+    order = np.argsort(place, kind="stable")
+    return order, np.array([0, *(np.flatnonzero(np.diff(place[order])) + 1), rows])
+
+
+def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
     """The parts of :func:`split_complete`, the first two with values hidden."""
     parts = split_complete(table, seed)
     _, train_seed, validation_seed = _split_seeds(seed)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.batch import Columns
+from pyro_fairvae.batch import Columns, Features
 from pyro_fairvae.errors import require
+from pyro_fairvae.pixels import PixelRows, Pixels
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -23,12 +25,17 @@ class Complete:
     Deliberately unlike :class:`~pyro_fairvae.batch.Observed`: training takes no ``Complete``.
     """
 
-    x: Floats
+    x: Floats | PixelRows
     y: Integers
     a: Integers
-    columns: Columns
+    columns: Columns | Pixels
     classes: tuple[str, ...]
     attributes: Attributes
+
+    @property
+    def features(self) -> Features:
+        """x as classifiers take it."""
+        return self.x if isinstance(self.x, PixelRows) else torch.from_numpy(self.x)
 
     @property
     def groups(self) -> tuple[str, ...]:

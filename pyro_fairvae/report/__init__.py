@@ -1,5 +1,6 @@
 """Figures and tables for people; the only place that imports matplotlib."""
 
+from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
     draw_frontier,
     draw_posterior,
@@ -21,12 +22,14 @@ from pyro_fairvae.report.text import (
 __all__ = [
     "align",
     "decision_table",
+    "draw_faces",
     "draw_frontier",
     "draw_posterior",
     "draw_prior_study",
     "draw_ranks",
     "draw_study_metrics",
     "draw_training",
+    "faces_in_words",
     "imputation_table",
     "posterior_table",
     "prior_table",

@@ -40,9 +40,9 @@ PARTS = {
 def draw_frontier(path: Path, results: dict[str, Any]) -> None:
     """Test error against unfairness, a point for each λ; the member chosen on validation is ringed."""
     metric = results["metric"]
-    figure = _figure(5.6, 4.2)
+    figure = blank_figure(5.6, 4.2)
     axes = figure.add_subplot()
-    _bare(axes)
+    bare_axes(axes)
     members = results["members"]
     unfair = [100 * member["test"][metric] for member in members]
     error = [100 * member["test"]["error"] for member in members]
@@ -60,14 +60,14 @@ def draw_frontier(path: Path, results: dict[str, Any]) -> None:
     axes.set_ylabel("error on test (%)")
     axes.set_xlim(left=0)
     axes.legend(frameon=False)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_training(
     path: Path, history: list[dict[str, float]], member: int, classes: Sequence[str], groups: Sequence[str]
 ) -> None:
     """By epoch: the parts of a member's objective, every member's risk, and the member's gap in each cell."""
-    figure = _figure(11.0, 4.2)
+    figure = blank_figure(11.0, 4.2)
     parts, risks, cells = figure.subplots(1, 3)
     own = [row for row in history if row["member"] == member]
     epochs = [row["epoch"] for row in own]
@@ -98,10 +98,10 @@ def draw_training(
     cells.set_title(f"rate of a cell less that of all groups (%), λ={weight:g}", fontsize=9)
     for axes in (parts, risks, cells):
         axes.set_xlabel("epoch")
-        _bare(axes)
+        bare_axes(axes)
         if axes.lines and axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = None) -> None:
@@ -116,7 +116,7 @@ def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = N
     ]
     columns = min(4, len(shown))
     lines = -(-len(shown) // columns)
-    figure = _figure(3.0 * columns, 0.4 + 2.6 * lines)
+    figure = blank_figure(3.0 * columns, 0.4 + 2.6 * lines)
     panels = figure.subplots(lines, columns, squeeze=False).flatten()
     for panel in panels[len(shown) :]:
         panel.set_visible(False)
@@ -132,12 +132,12 @@ def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = N
     figure.supxlabel(
         "rate (filled: posterior, line: prior" + (", dashed: truth)" if known else ")"), fontsize=9
     )
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_ranks(path: Path, ranks: dict[str, np.ndarray], bins: int = 10) -> None:
     """Histograms of the rank of the truth among draws, with the band that chance leaves a uniform one in."""
-    figure = _figure(3.0 * len(ranks), 2.8)
+    figure = blank_figure(3.0 * len(ranks), 2.8)
     panels = figure.subplots(1, len(ranks), squeeze=False)[0]
     for panel, (label, values), colour in zip(panels, ranks.items(), cycle(COLOURS), strict=False):
         low, high = stats.binom.ppf([0.025, 0.975], len(values), 1 / bins)
@@ -145,9 +145,9 @@ def draw_ranks(path: Path, ranks: dict[str, np.ndarray], bins: int = 10) -> None
         panel.hist(values, bins=np.linspace(0, 1, bins + 1).tolist(), color=colour, alpha=0.7)
         panel.set_title(label, fontsize=9)
         panel.set_xlabel("rank of the truth", fontsize=9)
-        _bare(panel)
+        bare_axes(panel)
     panels[0].set_ylabel("data sets (band: 95 % of chance)", fontsize=9)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
@@ -155,7 +155,7 @@ def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
     shown = rates[(rates.channel == "a") & (rates.says == UNAVAILABLE)]
     panels_of = list(shown.groupby(["level", "given"], sort=False))
     priors = list(dict.fromkeys(shown.prior))
-    figure = _figure(3.4 * len(panels_of), 3.6)
+    figure = blank_figure(3.4 * len(panels_of), 3.6)
     panels = figure.subplots(1, len(panels_of), squeeze=False)[0]
     for panel, ((level, given), of) in zip(panels, panels_of, strict=True):
         _by_rows(panel, of, priors, "mean", lambda by_rows: (by_rows["q05"].mean(), by_rows["q95"].mean()))
@@ -164,7 +164,7 @@ def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
         panel.set_title(f"P(∅ | {given}), {level}", fontsize=9)
     panels[0].set_ylabel("posterior mean and 90 % interval,\nmeans over seeds (dashed: truth)")
     _legend(figure, priors)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
@@ -173,7 +173,7 @@ def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
     panels_of = list(shown.groupby(["metric", "level", "weight"], sort=False))
     columns = len(panels_of) // 2
     priors = list(dict.fromkeys(shown.prior))
-    figure = _figure(3.4 * columns, 6.4)
+    figure = blank_figure(3.4 * columns, 6.4)
     panels = figure.subplots(2, columns, squeeze=False).flatten()
     order = sorted(panels_of, key=lambda each: each[0][0] != "error")
     for panel, ((metric, level, weight), of) in zip(panels, order, strict=True):
@@ -184,7 +184,7 @@ def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
     for row in (0, columns):
         panels[row].set_ylabel("% on test, mean and range over seeds")
     _legend(figure, priors)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def _by_rows(
@@ -211,7 +211,7 @@ def _by_rows(
     panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
     panel.minorticks_off()
     panel.set_xlabel("rows")
-    _bare(panel)
+    bare_axes(panel)
 
 
 def _legend(figure: Figure, priors: Sequence[str]) -> None:
@@ -246,20 +246,20 @@ def _density(
     panel.set_title(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
     panel.set_ylim(bottom=0)
     panel.set_yticks([])
-    _bare(panel)
+    bare_axes(panel)
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _bare(axes: Axes) -> None:
+def bare_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _write(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
     kind = path.suffix.removeprefix(".")
     known = figure.canvas.get_supported_filetypes()
     require(kind in known, f"cannot draw {path}: its ending must be one of {', '.join(sorted(known))}.")

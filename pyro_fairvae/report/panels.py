@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from pyro_fairvae.data import LEVELS
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.report.comparison import INFORMED_MEANS, metric_title, named, percent
-from pyro_fairvae.report.figures import COLOURS, _bare, _figure, _write
+from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.studies.comparison import BETTER, OURS, WORSE, by_panel, frontier
 
 MARKERS = "osD^vP<X>ph"  # eleven, which shares no factor with the number of colours
@@ -81,7 +81,7 @@ def draw_panels(
     crowded = len(shown) > CROWD
     columns = min(max(3, len(levels) + 1), 5)
     width, height = (5.0, 4.6) if crowded else (3.9, 3.3)
-    figure = _figure(
+    figure = blank_figure(
         max(6.5, 0.6 + width * len(levels)), 0.5 + height * len(metrics) + 0.2 * (len(shown) // columns + 2)
     )
     grid = figure.subplots(len(metrics), len(levels), squeeze=False, sharex="row", sharey=True)
@@ -92,7 +92,7 @@ def draw_panels(
                 _draw_frontier(axes, found, known[name], crowded)
             _draw_floor(axes, results[(results["metric"] == metric) & (results["level"] == level)], metric)
             axes.set_title(f"{metric_title(metric)}, {level}", fontsize=9)
-            _bare(axes)
+            bare_axes(axes)
             axes.grid(color="0.92", linewidth=0.6)
             axes.set_axisbelow(True)
             axes.tick_params(labelsize=8)
@@ -108,7 +108,7 @@ def draw_panels(
     if title:
         figure.suptitle(title, fontsize=11)
     _legend_below(figure, [known[name] for name in shown], columns, floor="deo" in metrics)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def panels_in_words(results: pd.DataFrame, methods: Sequence[str] | None = None) -> str:
@@ -219,7 +219,7 @@ def draw_hypervolumes(path: Path, table: pd.DataFrame) -> None:
     rows = list(dict.fromkeys((dataset, group, metric) for dataset, group, _, metric in panels))
     levels = sorted(set(table["level"]), key=_order_of_level)
     lines = max(len(of) for of in panels.values())
-    figure = _figure(max(6.5, 4.2 * len(levels)), 0.6 + len(rows) * (0.8 + 0.19 * lines))
+    figure = blank_figure(max(6.5, 4.2 * len(levels)), 0.6 + len(rows) * (0.8 + 0.19 * lines))
     grid = figure.subplots(len(rows), len(levels), squeeze=False)
     several = len({row[:2] for row in rows}) > 1
     for axes_of_row, (dataset, group, metric) in zip(grid, rows, strict=True):
@@ -244,7 +244,7 @@ def draw_hypervolumes(path: Path, table: pd.DataFrame) -> None:
         handles=verdicts, loc="outside lower center", ncols=4, frameon=False, fontsize=8, title=title,
         title_fontsize=8,
     )  # fmt: skip
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 # Of a method beside ours.
@@ -276,4 +276,4 @@ def _draw_intervals(axes: Axes, of: pd.DataFrame) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color="0.93", linewidth=0.6)
     axes.set_axisbelow(True)
-    _bare(axes)
+    bare_axes(axes)

@@ -18,7 +18,7 @@ import yaml
 from pyro_fairvae import __version__
 from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.channels import Channel
-from pyro_fairvae.data import DATASETS, LEVELS, Missingness
+from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Missingness, load
 from pyro_fairvae.errors import InputError, choose, require
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.priors import channel
@@ -33,11 +33,19 @@ PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy",
 class DataConfig:
     """Which rows, which group, and what is hidden of them."""
 
-    dataset: str = option("adult", "data set: adult or synthetic")
-    group: str | None = option(
-        None, f"group to be fair to: {', '.join(DATASETS['adult'].groups)} for adult; + joins two attributes"
+    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
+    label: str | None = option(
+        None, "what to predict: income for adult; any attribute for celeba (default: Attractive)"
     )
-    rows: int | None = option(None, "use only this many rows, drawn at random")
+    group: str | None = option(
+        None,
+        f"group to be fair to: {', '.join(DATASETS['adult'].groups)} for adult, where + joins two; any "
+        "attribute for celeba (default: gender, Male)",
+    )
+    rows: int | None = option(
+        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
+    )
+    side: int = option(32, "pixels in height and in width to which images are reduced")
     level: str = option("sparse", "how much is withheld: sparse, medium or dense, as in the paper")
     alpha: float | None = option(None, "P(∅|a=1), instead of the level's; of many groups, the last's")
     beta: float | None = option(None, "P(∅|a=0), instead of the level's; groups between lie between")
@@ -53,6 +61,13 @@ class DataConfig:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
         if self.group is not None:
             choose(f"group of {self.dataset}", self.group, dataset.groups)
+        if self.label is not None:
+            choose(f"label of {self.dataset}", self.label, dataset.labels)
+        require(
+            dataset.label(self.label) != dataset.group(self.group),
+            f"{self.label} cannot be both the label and the group.",
+        )
+        require(8 <= self.side <= 256, f"side must be within [8, 256], got {self.side}.")
         choose("level", self.level, LEVELS)
         require(self.rows is None or self.rows >= 20, f"rows must be at least 20, got {self.rows}.")
         for name in ("alpha", "beta"):
@@ -64,6 +79,18 @@ class DataConfig:
     def attributes(self) -> Attributes:
         dataset = DATASETS[self.dataset]
         return dataset.attributes(dataset.group(self.group))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        dataset = DATASETS[self.dataset]
+        return dataset.classes(dataset.label(self.label))
+
+    def table(self, seed: int, data_dir: str | Path | None = None) -> AnyTable:
+        """All rows that are used, drawn by ``seed`` where they are only some."""
+        table = load(self.dataset, self.group, data_dir, self.label, self.side)
+        most = DATASETS[self.dataset].most_rows
+        rows = min(table.rows, most) if self.rows is None and most is not None else self.rows
+        return table if rows is None else table.take(rows, seed)
 
     def truth_by_channel(self) -> dict[str, np.ndarray]:
         """The P(ã|a) and P(ỹ|y) by which values are hidden."""
@@ -117,7 +144,7 @@ class TrainConfig:
 
     def channels(self) -> tuple[Channel, Channel]:
         """P(ã|a) and P(ỹ|y) with their priors."""
-        labels = Attributes.single(DATASETS[self.data.dataset].classes, "label")
+        labels = Attributes.single(self.data.classes, "label")
         return (
             channel("a", self.data.attributes, self.settings.prior_a),
             channel("y", labels, self.settings.prior_y),

@@ -60,6 +60,7 @@ def decide_run(
     require(
         0 <= member < members, f"member {member} was asked for, but the run has members 0 to {members - 1}."
     )
+    report(f"Labelling the {config.part} rows by {config.rule} ...")
     weight = fitted.weights_of_risk[member] if config.risk_weight is None else config.risk_weight
     risk = fitted.settings.fairness.chosen()
     require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fairvae.batch import Observed
+from pyro_fairvae.batch import Features, Observed
 from pyro_fairvae.data import Complete, Splits
 from pyro_fairvae.fitted import Fit
 from pyro_fairvae.metrics import evaluate, evaluate_expected, fair_floor, imputation_scores
@@ -20,7 +20,7 @@ from pyro_fairvae.risks.imputers import PROBABILITIES, STANDS_IN
 class Decider(Protocol):
     """What can be judged: members that decide, (members, rows)."""
 
-    def decide(self, x: Tensor) -> Tensor: ...
+    def decide(self, x: Features) -> Tensor: ...
 
 
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def standard_error(risk: ComposedRisk, decided: np.ndarray, cells: np.ndarray, r
 
 def metrics_on_test(fitted: Decider, test: Complete, fairness: RiskSettings) -> list[dict[str, float]]:
     """Metrics of each member's decisions, and ``deo_floor``, the DEO of chance alone."""
-    decided = fitted.decide(torch.from_numpy(test.x)).numpy()
+    decided = fitted.decide(test.features).numpy()
     classes = len(test.classes)
     cells = np.zeros((test.rows, classes, len(test.groups)))
     cells[np.arange(test.rows), test.y, test.a] = 1

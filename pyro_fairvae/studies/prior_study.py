@@ -12,8 +12,9 @@ from typing import Any
 import pandas as pd
 import torch
 
+from pyro_fairvae.batch import stack_features
 from pyro_fairvae.checkpoint import make_folder, write_csv
-from pyro_fairvae.data import DATASETS, LEVELS, Splits, load, split, synthetic
+from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Splits, split, synthetic
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.metrics import evaluate
 from pyro_fairvae.options import build, option
@@ -99,8 +100,8 @@ def _study_one(
         parts, config.lambdas, config.settings(prior), [seed for _, seed in cases], device, report
     )
     weights = len(config.lambdas)
-    tests = [torch.from_numpy(splits.test.x) for splits in parts for _ in config.lambdas]
-    decided = many.fit.decide(torch.stack(tests)).numpy()
+    tests = [splits.test.features for splits in parts for _ in config.lambdas]
+    decided = many.fit.decide(stack_features(tests)).numpy()
     lines = []
     for t, (data, seed) in enumerate(cases):
         common = {"prior": prior, "rows": rows, "level": data.level, "seed": seed}
@@ -119,9 +120,9 @@ def _parts(data: DataConfig, rows: int, seed: int, data_dir: Path | None) -> Spl
     """Rows of their own for each seed."""
     if data.dataset == "synthetic":
         attributes = data.attributes
-        table = replace(synthetic(rows, seed, groups=attributes.groups), attributes=attributes)
+        table: AnyTable = replace(synthetic(rows, seed, groups=attributes.groups), attributes=attributes)
     else:
-        table = load(data.dataset, data.group, data_dir).take(rows, seed)
+        table = replace(data, rows=rows).table(seed, data_dir)
     return split(table, data.missingness(), seed)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.checkpoint import make_folder, write_csv
-from pyro_fairvae.data import DATASETS, LEVELS, Table, load, split
+from pyro_fairvae.data import DATASETS, LEVELS, split
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.options import build, option
 from pyro_fairvae.program import Settings
@@ -28,6 +28,9 @@ PAPER = {
     ("race", "sparse"): (0.39, 0.82),
     ("race", "medium"): (0.30, 0.42),
     ("race", "dense"): (0.17, 0.25),
+    ("Male", "sparse"): (0.34, 0.67),
+    ("Male", "medium"): (0.08, 0.44),
+    ("Male", "dense"): (0.16, 0.29),
 }
 
 
@@ -35,7 +38,11 @@ PAPER = {
 class RecoverConfig:
     """Which groups, levels and seeds."""
 
-    groups: tuple[str, ...] = option(("gender", "race"), "groups of Adult, with commas between")
+    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
+    label: str | None = option(None, "what to predict, as in training")
+    groups: tuple[str, ...] | None = option(
+        None, "groups, with commas between (default: gender,race for adult; else the first)"
+    )
     levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness and weights")
     epochs: int = option(15, "passes over the training rows")
@@ -43,16 +50,25 @@ class RecoverConfig:
     prior_a: str = option("truthful", "prior on P(ã|a), as in training")
 
     def __post_init__(self) -> None:
-        for group in self.groups:
-            choose("group of adult", group, DATASETS["adult"].groups)
-        for level in self.levels:
-            choose("level", level, LEVELS)
+        for case in self.cases():
+            case.missingness()
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")
         require(self.rows is None or self.rows >= 20, f"rows must be at least 20, got {self.rows}.")
         self.settings()
 
+    def cases(self) -> list[DataConfig]:
+        """A data set for each group and level."""
+        dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
+        groups = self.groups or (("gender", "race") if self.dataset == "adult" else dataset.groups[:1])
+        return [
+            DataConfig(self.dataset, self.label, group, self.rows, level=level)
+            for group in groups
+            for level in self.levels
+        ]
+
     def settings(self) -> Settings:
-        return build(Settings, {"epochs": self.epochs, "prior_a": self.prior_a})
+        given = {"epochs": self.epochs, "prior_a": self.prior_a}
+        return build(Settings, {**DATASETS[self.dataset].suits, **given})
 
 
 def recover(
@@ -61,28 +77,25 @@ def recover(
     """A line for each group, level, seed and outcome, in ``recovery.csv``, too. Finished parts are kept."""
     make_folder(out)
     lines: list[dict[str, Any]] = []
-    options = {"seeds": config.seeds, "epochs": config.epochs, "rows": config.rows, "prior_a": config.prior_a}
-    for group in config.groups:
-        table = load("adult", group, data_dir)
-        if config.rows is not None:
-            table = table.take(config.rows, seed=0)
-        for level in config.levels:
-            report(f"{group}, {level}")
-            work = partial(
-                _recover_level, config, DataConfig(group=group, level=level), table, device, report
-            )
-            lines += once(out / f"{group}-{level}.json", options, work)
+    options = {
+        name: getattr(config, name) for name in ("dataset", "label", "seeds", "epochs", "rows", "prior_a")
+    }
+    for data in config.cases():
+        report(f"{data.group}, {data.level}")
+        work = partial(_recover_level, config, data, data_dir, device, report)
+        lines += once(out / f"{data.group}-{data.level}.json", options, work)
     write_csv(out / "recovery.csv", lines)
     return pd.DataFrame(lines)
 
 
 def _recover_level(
-    config: RecoverConfig, data: DataConfig, table: Table, device: torch.device, report: Report
+    config: RecoverConfig, data: DataConfig, data_dir: Path | None, device: torch.device, report: Report
 ) -> list[dict[str, Any]]:
     """All seeds of one group and level, as members of one run.
 
     Each level has splits and draws of its own, so that its intervals tell something new of their coverage.
     """
+    table = data.table(0, data_dir)
     seeds = [derive_seed(seed, list(LEVELS).index(data.level)) for seed in range(config.seeds)]
     parts = [split(table, data.missingness(), seed) for seed in seeds]
     many = train_many(parts, [0.0], config.settings(), seeds, device, report)

@@ -17,7 +17,7 @@ import torch
 from pyro_fairvae import __version__
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
-from pyro_fairvae.data import DATASETS, LEVELS, Splits, load, split, split_complete
+from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.fitted import Fit
 from pyro_fairvae.options import build, option
@@ -26,6 +26,7 @@ from pyro_fairvae.program import Settings
 from pyro_fairvae.studies.comparison import OURS, PLAIN
 from pyro_fairvae.studies.config import DataConfig, flatten
 from pyro_fairvae.studies.evaluation import Decider, judge, select
+from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.many import Many, Report, rates
 from pyro_fairvae.studies.pools import Job
@@ -41,38 +42,84 @@ class ReproduceConfig:
     """The panels, the methods, and how long they are trained."""
 
     dataset: str = option("adult", "data set")
-    groups: tuple[str, ...] = option(("gender", "race"), "groups to be fair to, with commas between")
+    label: str | None = option(None, "what to predict, as in training: High_Cheekbones for celeba, say")
+    groups: tuple[str, ...] | None = option(
+        None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
+    )
     levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
     metrics: tuple[str, ...] = option(METRICS, f"metrics of fairness: {', '.join(METRICS)}")
-    methods: tuple[str, ...] = option(tuple(METHODS), "methods, with commas between")
+    methods: tuple[str, ...] | None = option(
+        None, "methods, with commas between (default: all that suit the data)"
+    )
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness, weights and noise")
     weights: int = option(5, "weights of the trade-off of each method, from the first of its own")
-    epochs: int = option(30, "passes over the training rows")
-    batch: int = option(1024, "rows in a step")
+    epochs: int | None = option(None, "passes over the training rows (default: as in training)")
+    batch: int | None = option(None, "rows in a step (default: as in training)")
     rows: int | None = option(None, "use only this many rows, drawn at random")
+    trunk: str | None = option(None, "the encoder's trunk, as in training: wrn28_2 for the paper's images")
+    side: int = option(32, "pixels in height and in width to which images are reduced")
 
     def __post_init__(self) -> None:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
-        for what, given, table in (
-            (f"group of {self.dataset}", self.groups, dataset.groups),
+        suited = [name for name, method in METHODS.items() if not (dataset.images and method.not_for_images)]
+        given = {
+            "groups": ("gender", "race") if self.dataset == "adult" else dataset.groups[:1],
+            "methods": tuple(suited),
+            **{name: getattr(self.settings(), name) for name in ("epochs", "batch")},
+        }
+        for name, value in given.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        for what, names, table in (
+            (f"group of {self.dataset}", self.all_groups, dataset.groups),
             ("level", self.levels, LEVELS),
             ("metric", self.metrics, METRICS),
-            ("method", self.methods, METHODS),
+            ("method", self.all_methods, METHODS),
         ):
-            require(len(given) > 0, f"no {what} was given; name at least one.")
-            for name in given:
+            require(len(names) > 0, f"no {what} was given; name at least one.")
+            for name in names:
                 choose(what, name, table)
-        for name in ("seeds", "weights", "epochs", "batch"):
+        for name in self.all_methods:
+            reason = METHODS[name].not_for_images
+            require(
+                name in suited, f"{METHODS[name].label} is not for images such as {self.dataset}: {reason}."
+            )
+        for name in ("seeds", "weights"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(self.rows is None or self.rows >= 100, f"rows must be at least 100, got {self.rows}.")
+        for group in self.all_groups:
+            self.data(group, self.levels[0])
+
+    @property
+    def all_groups(self) -> tuple[str, ...]:
+        return self.groups or ()
+
+    @property
+    def all_methods(self) -> tuple[str, ...]:
+        return self.methods or ()
+
+    def data(self, group: str, level: str) -> DataConfig:
+        return DataConfig(self.dataset, self.label, group, self.rows, self.side, level)
+
+    def settings(self, metric: str = METRICS[0]) -> Settings:
+        own = {name: getattr(self, name) for name in ("epochs", "batch", "trunk")}
+        given = {name: value for name, value in own.items() if value is not None}
+        return build(Settings, {**DATASETS[self.dataset].suits, **given, "risk": metric})
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "smoke": {"groups": "gender", "levels": "sparse", "metrics": "deo", "seeds": 1, "weights": 2, "epochs": 4,
+    "smoke": {"levels": "sparse", "metrics": "deo", "seeds": 1, "weights": 2, "epochs": 4,
               "batch": 128, "rows": 1500},
     "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "weights": 4, "epochs": 10},
     "paper": {},
 }  # fmt: skip
+
+
+def preset(name: str, dataset: str) -> dict[str, Any]:
+    """The options of a preset for a data set; smoke has the first group alone."""
+    options = PRESETS[choose("preset", name, PRESETS)]
+    first = DATASETS[choose("data set", dataset, DATASETS)].groups[0]
+    return {"groups": first, **options} if name == "smoke" else options
 
 
 @dataclass(frozen=True)
@@ -81,6 +128,7 @@ class Reproduction:
 
     results: pd.DataFrame  # a line for each panel, method, seed and weight
     recovery: pd.DataFrame  # as in :mod:`.recovery`
+    faces: dict[str, Faces]  # of images, by the first job of a group that has some
     failures: list[dict[str, str]]
 
 
@@ -116,14 +164,21 @@ def reproduce(
             lines += result_lines(config, panel, records, sum(each.seconds for each in own))
     recovered = [line for each in outcomes if each.record for line in each.record["recovery"]]
     failures = [{"job": each.job.name, "reason": each.error} for each in outcomes if each.error is not None]
-    return Reproduction(pd.DataFrame(lines), pd.DataFrame(recovered), failures)
+    faces = {
+        each.job.config["group"]: Faces.from_record(each.record["faces"])
+        for each in reversed(outcomes)
+        if each.record is not None and each.record["faces"]
+    }
+    return Reproduction(pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
 
 
 Panel = tuple[str, str, str, str, int]  # group, level, metric, method, seed
 
 
 def panels_of(config: ReproduceConfig) -> list[Panel]:
-    return list(product(config.groups, config.levels, config.metrics, config.methods, range(config.seeds)))
+    return list(
+        product(config.all_groups, config.levels, config.metrics, config.all_methods, range(config.seeds))
+    )
 
 
 def jobs_of(config: ReproduceConfig, panel: Panel) -> list[Job]:
@@ -153,6 +208,8 @@ def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: s
     weights = own_weights(config, method)
     job = {
         "dataset": config.dataset,
+        "label": config.label,
+        "side": config.side,
         "group": group,
         "level": level if method.by_level else None,
         "metrics": metrics,
@@ -160,14 +217,16 @@ def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: s
         "seed": seed,
         "weights": weights,
         "rows": config.rows,
-        "settings": flatten(asdict(settings_of(config, metrics[0]))),
+        "settings": flatten(asdict(config.settings(metrics[0]))),
     }
     where = [group, *([level] if method.by_level else []), *([metric] if method.by_metric else [])]
-    return Job(f"{name} {' '.join(where)} seed {seed}", job, cost_of(method, len(weights)) * config.epochs)
+    return Job(
+        f"{name} {' '.join(where)} seed {seed}", job, cost_of(method, len(weights)) * epochs_of(config)
+    )
 
 
-def settings_of(config: ReproduceConfig, metric: str) -> Settings:
-    return build(Settings, {"epochs": config.epochs, "batch": config.batch, "risk": metric})
+def epochs_of(config: ReproduceConfig) -> int:
+    return config.settings().epochs
 
 
 def cost_of(method: Method, weights: int) -> float:
@@ -178,10 +237,9 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
     """Train a method on a split and judge it; nothing of the test part is read before that."""
     skip_validation()
     method = METHODS[job["method"]]
-    data = DataConfig(dataset=job["dataset"], group=job["group"], level=job["level"] or LEVEL_OF_ALL)
-    table = load(job["dataset"], job["group"], data_dir)
-    if job["rows"] is not None:
-        table = table.take(job["rows"], job["seed"])
+    names = ("dataset", "label", "group", "rows", "side")
+    data = DataConfig(**{name: job[name] for name in names}, level=job["level"] or LEVEL_OF_ALL)
+    table = data.table(job["seed"], data_dir)
     parts = split(table, data.missingness(), job["seed"])
     truth = split_complete(table, job["seed"])["train"] if method.informed else None
     settings = build(Settings, job["settings"])
@@ -189,7 +247,9 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
         Task(parts.train, parts.validation, settings, job["seed"], device, truth), job["weights"]
     )
     recovery: list[dict[str, Any]] = []
+    faces = None
     if job["method"] == PLAIN and isinstance(fitted, Fit):  # says who withholds, for Table 1
+        faces = look_at_faces(fitted, parts.test)
         calibrated = calibrate_fit(fitted, parts.train, [job["seed"]])
         common = {name: job[name] for name in ("group", "level", "seed")}
         recovery = rates(Many(fitted, calibrated, 0.0, 0.0), 0, data.truth_by_channel(), common)
@@ -197,6 +257,7 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
         "judged": {metric: _judge(fitted, job["weights"], metric, parts) for metric in job["metrics"]},
         "constant_error": float(1 - np.bincount(parts.test.y).max() / parts.test.rows),
         "recovery": recovery,
+        "faces": {} if faces is None else faces.record(),
     }
 
 
@@ -246,13 +307,13 @@ def estimate(
     config: ReproduceConfig, workers: int, device: str = "cpu", data_dir: Path | None = None
 ) -> float:
     """Seconds that all jobs of a grid may take, from one and three epochs of Fair-SS-VAE on one thread."""
-    total = sum(job.cost for job in all_jobs(config)) / config.epochs
+    total = sum(job.cost for job in all_jobs(config)) / epochs_of(config)
 
     method = METHODS[OURS if own_weights(config, METHODS[OURS]) else PLAIN]
 
     def seconds(epochs: int) -> float:
         short = replace(config, epochs=epochs)
-        panel = (config.groups[0], config.levels[0], config.metrics[0], method.name, 0)
+        panel = (config.all_groups[0], config.levels[0], config.metrics[0], method.name, 0)
         probe = job_of(short, *panel).config
         start = time.perf_counter()
         run_job(probe, device, data_dir)
@@ -263,7 +324,7 @@ def estimate(
     first, third = seconds(1), seconds(3)
     torch.set_num_threads(threads)
     epoch = max(0.0, third - first) / 2
-    whole = first + (config.epochs - 1) * epoch
+    whole = first + (epochs_of(config) - 1) * epoch
     return total / workers * whole / cost_of(method, len(own_weights(config, method)))
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pyro_fairvae import checkpoint
 from pyro_fairvae.channels import Channel
-from pyro_fairvae.data import Splits, hide, load, split
+from pyro_fairvae.data import Splits, hide, split
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.fitted import Fit
 from pyro_fairvae.options import build
@@ -21,15 +21,16 @@ from pyro_fairvae.posterior import Calibrated, ChannelDraws, calibrate_fit, guid
 from pyro_fairvae.seeds import derive_seed
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.studies.evaluation import evaluate_members, score_imputers
+from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.training import Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers
 RESULTS, POSTERIOR, DRAWS = "results.json", "posterior.json", "draws.npz"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
-FILES = (
-    CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, DRAWS, FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE
-)  # fmt: skip
+FACES_FIGURE = "faces.png"
+FIGURES = (FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE)
+FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, DRAWS, *FIGURES)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class RunResult:
     draws: dict[str, np.ndarray]  # as in :func:`keep_draws`
     class_names: tuple[str, ...]
     group_names: tuple[str, ...]
+    faces: Faces | None  # of images alone
 
 
 def train_run(
@@ -53,6 +55,7 @@ def train_run(
     overwrite: bool = False,
     at_start: Callable[[int], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    workers: int = 0,
 ) -> RunResult:
     """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json``,
     ``draws.npz``.
@@ -88,6 +91,7 @@ def train_run(
         device,
         after_epoch=after_epoch,
         state=state,
+        workers=workers,
     )
     results = evaluate_members(fitted, parts)
     calibrated = None
@@ -101,7 +105,8 @@ def train_run(
     checkpoint.write_json(out / RESULTS, results)
     checkpoint.write_arrays(out / DRAWS, draws)
     checkpoint.write_json(out / POSTERIOR, posterior)
-    return RunResult(fitted, results, posterior, draws, parts.test.classes, parts.test.groups)
+    faces = look_at_faces(fitted, parts.test, results["selected"])
+    return RunResult(fitted, results, posterior, draws, parts.test.classes, parts.test.groups, faces)
 
 
 def keep_draws(fitted: Fit, calibrated: dict[str, Calibrated] | None) -> dict[str, np.ndarray]:
@@ -147,9 +152,7 @@ def load_run(out: Path, device: torch.device, data_dir: str | Path | None = None
 
 def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Splits:
     """The split data of a run."""
-    table = load(config.data.dataset, config.data.group, data_dir)
-    if config.data.rows is not None:
-        table = table.take(config.data.rows, config.seed)
+    table = config.data.table(config.seed, data_dir)
     config.settings.fairness.check(len(table.classes), len(table.groups))
     return split(table, config.data.missingness(), config.seed)
 

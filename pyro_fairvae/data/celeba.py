@@ -1,0 +1,237 @@
+"""CelebA (Liu et al. 2015): faces with forty attributes, any of which can be the label or the group."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.data.image_cache import cache_home, cached_images
+from pyro_fairvae.data.image_sources import open_images
+from pyro_fairvae.data.images import ImageTable
+from pyro_fairvae.data.tables import Integers
+from pyro_fairvae.data.vision import torchvision_datasets
+from pyro_fairvae.errors import InputError, choose, require
+from pyro_fairvae.pixels import Pixels
+
+ATTRIBUTE_NAMES = (
+    "5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips",
+    "Big_Nose", "Black_Hair", "Blond_Hair", "Blurry", "Brown_Hair", "Bushy_Eyebrows", "Chubby", "Double_Chin",
+    "Eyeglasses", "Goatee", "Gray_Hair", "Heavy_Makeup", "High_Cheekbones", "Male", "Mouth_Slightly_Open",
+    "Mustache", "Narrow_Eyes", "No_Beard", "Oval_Face", "Pale_Skin", "Pointy_Nose", "Receding_Hairline",
+    "Rosy_Cheeks", "Sideburns", "Smiling", "Straight_Hair", "Wavy_Hair", "Wearing_Earrings", "Wearing_Hat",
+    "Wearing_Lipstick", "Wearing_Necklace", "Wearing_Necktie", "Young",
+)  # fmt: skip
+# The label and the group of each experiment of the paper.
+PRESETS = {"celeba": ("Attractive", "Male"), "celeba_cheekbones": ("High_Cheekbones", "Male")}
+LABELS = ("Attractive", *(name for name in ATTRIBUTE_NAMES if name != "Attractive"))
+GROUPS = ("Male", *(name for name in ATTRIBUTE_NAMES if name != "Male"))
+IMAGES = ("img_align_celeba.zip", "img_align_celeba")  # a zip or a folder
+LISTS = ("list_attr_celeba.txt", "list_attr_celeba.csv")
+PEOPLE = "identity_CelebA.txt"
+PUBLISHER = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
+PUBLISHED = 202_599  # images
+FETCH_AGAIN = "The file is broken or altered; fetch it again"
+
+
+def read_celeba(
+    label: str,
+    group: str,
+    folder: str | Path | None = None,
+    side: int = 32,
+    download: bool = False,
+    progress: bool | None = None,
+) -> ImageTable:
+    """All images that have a row in the attribute file, at ``side`` pixels, with their classes and groups.
+
+    ``label`` and ``group`` are two of ATTRIBUTE_NAMES. :func:`locate` says where the files are sought, and
+    :func:`~pyro_fairvae.data.image_cache.cached_images` how the images are decoded once and kept. Who is in
+    an image is known where the publisher's file of identities is there.
+    """
+    choose("label of CelebA", label, ATTRIBUTE_NAMES)
+    choose("group of CelebA", group, ATTRIBUTE_NAMES)
+    require(label != group, f"label and group are both {label!r}; choose two different attributes.")
+    where = locate(folder, download)
+    names, (y, a) = read_attributes(_first(where, LISTS), (label, group))
+    classes, attributes = classes_of(label), attributes_of(group)
+    _require_both("label", label, y, classes)
+    _require_both("group", group, a, attributes.group_names)
+    people = read_people(where / PEOPLE, names) if (where / PEOPLE).is_file() else None
+    with open_images(_first(where, IMAGES)) as source:
+        stored = cached_images(source, names, side, progress=progress)
+    return ImageTable(stored, np.arange(len(names)), y, a, classes, attributes, Pixels(3, side), people)
+
+
+def classes_of(label: str) -> tuple[str, ...]:
+    """What the values 0 and 1 of an attribute are called."""
+    return ("Female", "Male") if label == "Male" else (f"not {label}", label)
+
+
+def attributes_of(group: str) -> Attributes:
+    return Attributes.single(classes_of(group), group)
+
+
+def locate(folder: str | Path | None = None, download: bool = False) -> Path:
+    """The folder that holds the images and the attribute file.
+
+    Looks in ``folder`` or ``$FAIRVAE_DATA`` (in itself, or in a subfolder ``celeba``); then in the cache,
+    unless ``folder`` was given. With ``download``, torchvision fetches what is nowhere to be found.
+    """
+    given = folder or os.environ.get("FAIRVAE_DATA")
+    places = [Path(given), Path(given) / "celeba"] if given else []
+    if not folder:
+        places.append(cache_home() / "celeba")
+    for place in places:
+        if _first_or_none(place, LISTS) and _first_or_none(place, IMAGES):
+            _check_published(place)
+            return place
+    if download:
+        return fetch(Path(folder) if folder else cache_home())
+    raise InputError(
+        "CelebA was not found."
+        + "".join(f"\n  tried: {place} ({_lacking(place)})" for place in places)
+        + f"\nPut {' or '.join(IMAGES)}, {' or '.join(LISTS)} and, where you have it, {PEOPLE} from "
+        f"{PUBLISHER} into one folder and name it with --data-dir or in FAIRVAE_DATA; or have torchvision "
+        "fetch them by read_celeba(..., download=True)."
+    )
+
+
+def _lacking(place: Path) -> str:
+    lacking = [" or ".join(names) for names in (IMAGES, LISTS) if not _first_or_none(place, names)]
+    return "there is no " + ", and no ".join(lacking)
+
+
+def fetch(root: Path) -> Path:
+    """Have torchvision download and check the publisher's files, into ``celeba`` below ``root``."""
+    try:
+        torchvision_datasets().CelebA(str(root), split="all", download=True)
+    except InputError:
+        raise
+    except Exception as reason:  # the publisher's store has quotas, and many words for them
+        raise InputError(
+            f"torchvision could not download CelebA into {root / 'celeba'}: {reason}\nIt needs gdown "
+            "(pip install gdown), and the publisher's store limits downloads. Try again later, or "
+            f"put the files from {PUBLISHER} there by hand."
+        ) from reason
+    return root / "celeba"
+
+
+def _check_published(folder: Path) -> None:
+    """Where all files are there as torchvision fetches them, check them by its list of MD5s."""
+    path = folder / LISTS[0]
+    if not path.is_file() or not (folder / "list_eval_partition.txt").is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        if file.readline().strip() != str(PUBLISHED):
+            return
+    try:
+        datasets = torchvision_datasets()
+    except InputError:  # an option that only downloading needs
+        return
+    for _, digest, name in datasets.CelebA.file_list:
+        if name.endswith(".txt") and (folder / name).is_file():
+            whole = datasets.utils.check_integrity(str(folder / name), digest)
+            require(whole, f"{folder / name} does not have the MD5 {digest}. {FETCH_AGAIN}.")
+
+
+def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Integers]]:
+    """The names of the images in an attribute file, and of each wanted attribute 0 or 1 for each image."""
+    lines = _lines(path)
+    said = _said_rows(path, lines) if path.suffix == ".txt" else None
+    header = _header(path, lines)
+    columns = [1 + header.index(choose(f"attribute in {path}", name, header)) for name in wanted]
+    found: dict[str, list[bool]] = {}
+    values: set[str] = set()
+    for number, fields in lines:
+        at = f"{path}, line {number}:"
+        expected = 1 + len(header)
+        require(len(fields) == expected, f"{at} {len(fields)} values, expected {expected}. {FETCH_AGAIN}.")
+        odd = set(fields[1:]) - {"-1", "0", "1"}
+        require(not odd, f"{at} the value {min(odd, default='')!r}; expected -1 or 0 for no and 1 for yes.")
+        require(fields[0] not in found, f"{at} a second row for {fields[0]}; keep one of them.")
+        values.update(fields[1:])
+        found[fields[0]] = [fields[column] == "1" for column in columns]
+    require(
+        said in (None, len(found)),
+        f"{path} says in its first line that it has {said} rows, but has {len(found)}: it is truncated or "
+        "altered. Fetch it again, or mend the first line.",
+    )
+    require(len(found) > 0, f"{path} has no row. {FETCH_AGAIN}.")
+    require(not values >= {"-1", "0"}, f"{path} has values -1 and 0; keep one of them, to mean no.")
+    codes = np.array(list(found.values()), dtype=np.int64)
+    return list(found), list(np.ascontiguousarray(codes.T))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each line that has any, with its number: split by commas in a CSV, else by spaces."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = csv.reader(file) if path.suffix == ".csv" else (line.split() for line in file)
+        for number, fields in enumerate(rows, start=1):
+            if fields:
+                yield number, [field.strip() for field in fields]
+
+
+def _said_rows(path: Path, lines: Iterator[tuple[int, list[str]]]) -> int:
+    _, fields = next(lines, (1, []))
+    require(
+        len(fields) == 1 and fields[0].isdecimal(),
+        f"{path} begins with {' '.join(fields)[:40]!r}, expected the number of its rows, as the publisher's "
+        f"file does. {FETCH_AGAIN}.",
+    )
+    return int(fields[0])
+
+
+def _header(path: Path, lines: Iterator[tuple[int, list[str]]]) -> list[str]:
+    """The names of the attributes, without that of the column of images."""
+    _, header = next(lines, (1, []))
+    if path.suffix == ".csv":
+        require(
+            header[:1] == ["image_id"],
+            f"{path} begins with the column {''.join(header[:1])!r}, expected image_id and then attributes.",
+        )
+        header = header[1:]
+    require(len(set(header)) == len(header), f"{path} names an attribute twice. {FETCH_AGAIN}.")
+    return header
+
+
+def read_people(path: Path, names: Sequence[str]) -> Integers:
+    """Who is in each of the images, by the publisher's number."""
+    found: dict[str, int] = {}
+    for number, fields in _lines(path):
+        at = f"{path}, line {number}:"
+        require(
+            len(fields) == 2 and fields[1].isdecimal(),
+            f"{at} {' '.join(fields)[:40]!r}, expected an image and the number of a person. {FETCH_AGAIN}.",
+        )
+        require(fields[0] not in found, f"{at} a second row for {fields[0]}; keep one of them.")
+        found[fields[0]] = int(fields[1])
+    missing = [name for name in names if name not in found]
+    require(
+        not missing,
+        f"{path} has no row for {len(missing)} of {len(names)} images: {', '.join(missing[:3])}"
+        f"{', ...' if len(missing) > 3 else ''}. Fetch it again, or delete it to do without identities.",
+    )
+    return np.array([found[name] for name in names], dtype=np.int64)
+
+
+def _require_both(what: str, name: str, codes: Integers, values: tuple[str, ...]) -> None:
+    """Refuse an attribute that all images have, or none."""
+    require(
+        len(np.unique(codes)) == 2,
+        f"{what} {name!r}: every one of the {len(codes)} images is {values[codes[0]]!r}, but both values are "
+        f"needed. Choose another {what}, or add images.",
+    )
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path:
+    found = _first_or_none(folder, names)
+    assert found is not None, f"{folder} was found to hold one of {names}"
+    return found
+
+
+def _first_or_none(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).exists()), None)

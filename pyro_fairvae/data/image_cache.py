@@ -1,0 +1,275 @@
+"""Images decoded once into a file of small ones, which is mapped and not loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import joblib
+import numpy as np
+import PIL
+import pooch
+import torch
+from PIL import Image
+from torch import Tensor
+from tqdm import tqdm
+
+from pyro_fairvae.data.image_sources import ImageSource
+from pyro_fairvae.errors import InputError, require
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1  # to be raised whenever the same images would give other bytes
+CHUNK = 512  # images decoded between two records of how far it is,
+CHUNK_BYTES = 2**24  # or fewer, if they are large
+OTHER_FOLDER = "choose another folder for the cache with FAIRVAE_CACHE"
+
+
+def cache_home() -> Path:
+    """Where caches lie: ``$FAIRVAE_CACHE``, or the system's place for them."""
+    return Path(os.environ.get("FAIRVAE_CACHE") or pooch.os_cache("pyro_fairvae"))
+
+
+def cached_images(
+    source: ImageSource,
+    names: Sequence[str],
+    side: int,
+    folder: str | Path | None = None,
+    progress: bool | None = None,
+) -> Tensor:
+    """The images ``names`` as bytes (images, 3 · side · side), channel by channel, mapped from a file.
+
+    Each is cropped to its central square and resized to ``side`` by Pillow. The file lies in ``folder``, or
+    in ``images`` below :func:`cache_home`, under a name that changes with the images and the side. The first
+    call decodes them; a killed call is taken up where it stopped, and of several processes one decodes while
+    the others wait. ``progress`` shows a bar or not; unless given, it is shown on a terminal.
+    """
+    require(side >= 1, f"a side of {side} pixels was asked for; it must be 1 or more.")
+    require(len(names) > 0, f"no image of {source.where} was asked for; name at least one.")
+    there = source.names()
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise InputError(_faulty(f"are not in {source.where}", missing, len(names)))
+    where = Path(folder) if folder else cache_home() / "images"
+    store = Store(where, f"{side}x{side}-{_digest(source, names, side)}", len(names), 3 * side**2)
+    if not store.is_whole():
+        _build(store, source, names, side, progress)
+    return store.mapped()
+
+
+def _digest(source: ImageSource, names: Sequence[str], side: int) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {side}\n".encode())
+    for name in names:
+        digest.update(f"{name} {source.mark(name)}\n".encode())
+    return digest.hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A file of ``images`` rows of ``width`` bytes, then a byte for each that is 1 when its row is written.
+
+    A note beside it, in JSON, says its size, when it was finished, and its SHA-256.
+    """
+
+    folder: Path
+    name: str
+    images: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        return self.images * (self.width + 1)
+
+    def path(self, ending: str) -> Path:
+        return self.folder / f"{self.name}.{ending}"
+
+    def is_whole(self) -> bool:
+        """Whether it is there as it was finished.
+
+        Size and time of the last change are compared each time; only where the time differs, as after a copy,
+        all is read for its SHA-256, because hundreds of megabytes would take too long for each of many runs.
+        """
+        try:
+            note = json.loads(self.path("json").read_text())
+            found = self.path("u8").stat()
+            return found.st_size == self.size and (
+                found.st_mtime_ns == note["modified"]
+                or pooch.file_hash(str(self.path("u8")), alg="sha256") == note["sha256"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def discard_broken(self) -> None:
+        if self.path("u8").exists():
+            print(f"{self.path('u8')} is broken or altered; decoding the images anew.", file=sys.stderr)
+        self.path("u8").unlink(missing_ok=True)
+        self.path("json").unlink(missing_ok=True)
+
+    def finish(self, part: Path) -> None:
+        """Make a part that has every row the store; its name is the last thing that changes."""
+        note = {
+            "images": self.images,
+            "width": self.width,
+            "modified": part.stat().st_mtime_ns,
+            "sha256": pooch.file_hash(str(part), alg="sha256"),
+            "format": FORMAT,
+            "pillow": PIL.__version__,
+        }
+        draft = part.with_suffix(".note")
+        draft.write_text(json.dumps(note, indent=2) + "\n")
+        draft.replace(self.path("json"))
+        part.replace(self.path("u8"))
+
+    def mapped(self) -> Tensor:
+        """The rows (images, width), read as they are asked for; writing to them does not reach the file."""
+        total = self.images * self.width
+        rows = torch.from_file(str(self.path("u8")), shared=False, size=total, dtype=torch.uint8)
+        return rows.view(self.images, self.width)
+
+
+def _build(store: Store, source: ImageSource, names: Sequence[str], side: int, progress: bool | None) -> None:
+    """Decode into a part file and make it the store, unless another process does so meanwhile."""
+    try:
+        store.folder.mkdir(parents=True, exist_ok=True)
+        with _lock(store.path("lock")) as alone:
+            if store.is_whole():
+                return
+            store.discard_broken()
+            part = store.path("part" if alone else f"{os.getpid()}.part")
+            try:
+                bad = _fill(store, part, source, names, side, progress)
+                if not bad:
+                    store.finish(part)
+            finally:
+                if not alone:
+                    part.unlink(missing_ok=True)
+            if bad:
+                part.unlink(missing_ok=True)
+                raise InputError(_faulty(f"in {source.where} cannot be decoded", bad, len(names)))
+    except OSError as reason:
+        raise InputError(
+            f"cannot write the image cache {store.path('u8')}: {reason.strerror or reason}. Free some space "
+            f"there or {OTHER_FOLDER}; images that are decoded already will not be decoded again."
+        ) from reason
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Wait until no other process builds the store; False where the system has no locks to know that by.
+
+    The lock ends with its process, however that ends; the empty file stays.
+    """
+    with path.open("a") as file:
+        yield _is_held(file, path)
+
+
+def _is_held(file: IO[str], path: Path) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"Another process decodes the same images; waiting for {path} ...", file=sys.stderr)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:  # some network file systems
+        return False
+    return True
+
+
+def _fill(
+    store: Store, part: Path, source: ImageSource, names: Sequence[str], side: int, progress: bool | None
+) -> list[str]:
+    """Decode what the part file does not have yet; gives the images that cannot be, with the reasons."""
+    bad: list[str] = []
+    with part.open("r+b" if part.exists() else "w+b") as file:
+        written = _written(file, store)
+        waiting = np.flatnonzero(written == 0)
+        _refuse_full_disk(store, len(waiting))
+        step = max(1, min(CHUNK, CHUNK_BYTES // store.width))
+        bar = tqdm(total=store.images, initial=store.images - len(waiting), desc="decoding", unit="image",
+                   disable=None if progress is None else not progress)  # fmt: skip
+        with bar, joblib.Parallel(n_jobs=-1, require="sharedmem", batch_size=16) as parallel:
+            for start in range(0, len(waiting), step):
+                chunk = waiting[start : start + step]
+                rows = parallel(joblib.delayed(_decoded)(source, names[index], side) for index in chunk)
+                for index, row in zip(chunk, rows, strict=True):
+                    if isinstance(row, str):
+                        bad.append(row)
+                        continue
+                    file.seek(int(index) * store.width)
+                    file.write(row)
+                    written[index] = 1
+                _record(file, store, written)
+                bar.update(len(chunk))
+    return bad
+
+
+def _written(file: IO[bytes], store: Store) -> np.ndarray:
+    """Which rows a part file has, (images,); one of another size has none."""
+    if file.seek(0, os.SEEK_END) != store.size:
+        file.truncate(0)
+        file.truncate(store.size)
+    file.seek(store.images * store.width)
+    return np.frombuffer(file.read(store.images), np.uint8).copy()
+
+
+def _record(file: IO[bytes], store: Store, written: np.ndarray) -> None:
+    """Mark rows as written, once they are on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+    file.seek(store.images * store.width)
+    file.write(written.tobytes())
+    file.flush()
+
+
+def _refuse_full_disk(store: Store, waiting: int) -> None:
+    needed = waiting * (store.width + 1)
+    free = shutil.disk_usage(store.folder).free
+    require(
+        needed <= free,
+        f"{waiting} images to decode need {needed / 1e6:,.1f} MB in {store.folder}, but {free / 1e6:,.1f} MB "
+        f"are free. Free some space there, or {OTHER_FOLDER}.",
+    )
+
+
+def _decoded(source: ImageSource, name: str, side: int) -> bytes | str:
+    """The bytes of an image, or its name and why it has none."""
+    try:
+        return decode(source.read(name), side)
+    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
+        return f"{name} ({reason})"
+
+
+def decode(content: bytes, side: int) -> bytes:
+    """An image's central square at ``side`` pixels, in RGB, channel by channel.
+
+    A JPEG of at least twice the size needed is reduced by its decoder first, which is faster.
+    """
+    with Image.open(io.BytesIO(content)) as image:
+        image.draft("RGB", (2 * side, 2 * side))
+        colours = image.convert("RGB")
+    short = min(colours.size)
+    left, top = ((length - short) // 2 for length in colours.size)
+    square = colours.crop((left, top, left + short, top + short))
+    small = square.resize((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(small).transpose(2, 0, 1).tobytes()
+
+
+def _faulty(what: str, names: Sequence[str], total: int) -> str:
+    first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return (
+        f"{len(names)} of {total} images {what}: {first}. Restore these files, or delete their rows from "
+        "the attribute file."
+    )

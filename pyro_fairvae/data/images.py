@@ -1,0 +1,62 @@
+"""Sets of images whose labels and groups are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.data.tables import Complete, Integers
+from pyro_fairvae.errors import require
+from pyro_fairvae.pixels import PixelRows, Pixels
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """A row for each image, as :class:`~pyro_fairvae.data.tables.Table` is of persons."""
+
+    stored: Tensor  # (images, width) in bytes, mapped from a file
+    index: Integers  # which image each row is
+    y: Integers
+    a: Integers
+    classes: tuple[str, ...]
+    attributes: Attributes
+    pixels: Pixels
+    people: Integers | None = None  # who is in each image, where it is known
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.attributes.group_names
+
+    @property
+    def rows(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: int, seed: int) -> ImageTable:
+        """``rows`` of them, drawn at random without replacement."""
+        require(0 < rows <= self.rows, f"{rows} rows were asked for, but there are {self.rows} images.")
+        chosen = np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
+        return replace(
+            self,
+            index=self.index[chosen],
+            y=self.y[chosen],
+            a=self.a[chosen],
+            people=None if self.people is None else self.people[chosen],
+        )
+
+    def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
+        """The rows of each part; bytes need no part as a ``standard``."""
+        return {
+            name: Complete(
+                PixelRows(self.stored, torch.from_numpy(self.index[rows])),
+                self.y[rows],
+                self.a[rows],
+                self.pixels,
+                self.classes,
+                self.attributes,
+            )
+            for name, rows in parts.items()
+        }

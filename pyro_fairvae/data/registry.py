@@ -50,7 +50,9 @@ SYNTHETIC = {
     "first+second": Attributes(("first", "second"), (("0", "1"), ("0", "1"))),
 }
 # Pixels are many and tell much the same, so that together they weigh as much as some hundred columns.
-FOR_IMAGES = {"elbo_weight": 0.001, "latent": 32, "epochs": 20, "batch": 256}
+FOR_IMAGES = {
+    "elbo_weight": 0.001, "latent": 32, "epochs": 20, "batch": 128, "lr": 2e-3, "weight_decay": 0.05
+}  # fmt: skip
 DATASETS = {
     "adult": Dataset(
         ("income",),

@@ -34,6 +34,7 @@ from pyro_fairvae.training import skip_validation
 
 METRICS = ("deo", "deopp")
 
+BESIDE_OTHERS = 1.5  # times as long as alone a job takes while all cores are busy
 LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training hides nothing
 
 
@@ -329,4 +330,6 @@ def estimate(
 
 
 def in_words(config: ReproduceConfig, seconds: float, workers: int) -> str:
-    return f"{len(all_jobs(config))} jobs, about {duration(seconds)} with {workers} at a time"
+    """How long a grid may take: as jobs alone would, up to what they take beside each other."""
+    longest = duration(BESIDE_OTHERS * seconds)
+    return f"{len(all_jobs(config))} jobs, {duration(seconds)} to {longest} with {workers} at a time"

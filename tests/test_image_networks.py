@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from pyro_fairvae.errors import InputError
-from pyro_fairvae.image_networks import TRUNKS, ConvDecoder, GroupNorm, SmallCNN, WideResNet, augment
+from pyro_fairvae.image_networks import PART, TRUNKS, ConvDecoder, GroupNorm, SmallCNN, WideResNet, augment
 from pyro_fairvae.networks import Members
 from pyro_fairvae.pixels import Pixels
 
@@ -115,6 +115,15 @@ def test_rows_and_members_see_only_themselves(name: str) -> None:
     others[1, 2] = False
     torch.testing.assert_close(before[others], after[others], rtol=1e-5, atol=1e-6)
     assert (before[1, 2] - after[1, 2]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", TRUNKS)
+def test_large_batches_equal_their_rows(name: str) -> None:
+    """More rows than a trunk takes at a time."""
+    trunk, x = small_trunk(name), torch.rand(PART + 3, TINY.width) * 2 - 1
+    found = trunk(x)
+    torch.testing.assert_close(found[[0, PART - 1, PART, -1]], trunk(x[[0, PART - 1, PART, -1]]))
+    assert trunk(x[:0]).shape == (0, trunk.features)
 
 
 @pytest.mark.parametrize("name", TRUNKS)

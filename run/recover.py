@@ -1,4 +1,4 @@
-"""Recover who withholds how often, on Adult at three levels of missingness: the paper's Table 1.
+"""Recover who withholds how often, at three levels of missingness: the paper's Table 1.
 
 For each group and level all seeds are trained as members of one run. What is found is the mean of the
 calibrated posterior, beside the paper's own figure; "guide" is the mean under the variational guide. Finished
@@ -7,6 +7,7 @@ parts are kept in --out, so a killed study goes on where it stopped.
 Examples:
   fairvae recover --seeds 5
   fairvae recover --groups race5 --levels sparse --seeds 3 --out runs/race5
+  fairvae recover --dataset celeba --seeds 3 --out runs/recover-celeba
 """
 
 from __future__ import annotations

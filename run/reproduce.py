@@ -1,4 +1,4 @@
-"""Run every method on the same splits and compare them: the paper's experiments on Adult in one command.
+"""Run every method on the same splits and compare them: the paper's experiments in one command.
 
 Writes results.parquet (a line for each panel, method, seed and weight), recovery.csv (Table 1), the figures
 and report.html, one page with everything, to --out. Weights are chosen on the masked validation part; test

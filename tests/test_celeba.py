@@ -25,7 +25,7 @@ from pictures import (
 from sklearn.linear_model import RidgeClassifier
 
 import pyro_fairvae
-from pyro_fairvae.data import celeba
+from pyro_fairvae.data import DATASETS, celeba
 from pyro_fairvae.data.celeba import ATTRIBUTE_NAMES, PRESETS, read_celeba
 from pyro_fairvae.data.image_cache import decode
 from pyro_fairvae.data.images import ImageTable
@@ -88,8 +88,8 @@ def test_every_attribute_can_be_label_and_group(name: str, tmp_path: Path) -> No
     assert names == [image_name(row) for row in range(64)]
     assert found.tolist() == expected.astype(int).tolist()
     assert celeba.attributes_of(name).group_names == celeba.classes_of(name)
-    assert name in celeba.LABELS
-    assert name in celeba.GROUPS
+    assert name in DATASETS["celeba"].labels
+    assert name in DATASETS["celeba"].groups
 
 
 def test_zeros_and_ones_mean_the_same_as_signs(tmp_path: Path) -> None:

@@ -28,8 +28,6 @@ ATTRIBUTE_NAMES = (
 )  # fmt: skip
 # The label and the group of each experiment of the paper.
 PRESETS = {"celeba": ("Attractive", "Male"), "celeba_cheekbones": ("High_Cheekbones", "Male")}
-LABELS = ("Attractive", *(name for name in ATTRIBUTE_NAMES if name != "Attractive"))
-GROUPS = ("Male", *(name for name in ATTRIBUTE_NAMES if name != "Male"))
 IMAGES = ("img_align_celeba.zip", "img_align_celeba")  # a zip or a folder
 LISTS = ("list_attr_celeba.txt", "list_attr_celeba.csv")
 PEOPLE = "identity_CelebA.txt"

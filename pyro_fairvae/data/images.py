@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.data.tables import Complete, Integers
-from pyro_fairvae.errors import require
+from pyro_fairvae.data.tables import Complete, Integers, Labelled
 from pyro_fairvae.pixels import PixelRows, Pixels
 
 
 @dataclass(frozen=True)
-class ImageTable:
+class ImageTable(Labelled):
     """A row for each image, as :class:`~pyro_fairvae.data.tables.Table` is of persons."""
 
     stored: Tensor  # (images, width) in bytes, mapped from a file
@@ -27,18 +25,9 @@ class ImageTable:
     pixels: Pixels
     people: Integers | None = None  # who is in each image, where it is known
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return self.attributes.group_names
-
-    @property
-    def rows(self) -> int:
-        return len(self.y)
-
     def take(self, rows: int, seed: int) -> ImageTable:
         """``rows`` of them, drawn at random without replacement."""
-        require(0 < rows <= self.rows, f"{rows} rows were asked for, but there are {self.rows} images.")
-        chosen = np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
+        chosen = self.drawn(rows, seed)
         return replace(
             self,
             index=self.index[chosen],

@@ -18,8 +18,28 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 
+class Labelled:
+    """Rows whose class and group are known."""
+
+    y: Integers
+    attributes: Attributes
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.attributes.group_names
+
+    @property
+    def rows(self) -> int:
+        return len(self.y)
+
+    def drawn(self, rows: int, seed: int) -> Integers:
+        """Which of them are taken when ``rows`` are drawn at random without replacement, in order."""
+        require(0 < rows <= self.rows, f"{rows} rows were asked for, but there are {self.rows}.")
+        return np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
+
+
 @dataclass(frozen=True)
-class Complete:
+class Complete(Labelled):
     """Features with the true class and group of every row.
 
     Deliberately unlike :class:`~pyro_fairvae.batch.Observed`: training takes no ``Complete``.
@@ -37,17 +57,9 @@ class Complete:
         """x as classifiers take it."""
         return self.x if isinstance(self.x, PixelRows) else torch.from_numpy(self.x)
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return self.attributes.group_names
-
-    @property
-    def rows(self) -> int:
-        return len(self.y)
-
 
 @dataclass(frozen=True)
-class Table:
+class Table(Labelled):
     """A raw table: numbers and categories still as read, class and group as codes."""
 
     numbers: pd.DataFrame
@@ -57,18 +69,9 @@ class Table:
     classes: tuple[str, ...]
     attributes: Attributes
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return self.attributes.group_names
-
-    @property
-    def rows(self) -> int:
-        return len(self.y)
-
     def take(self, rows: int, seed: int) -> Table:
         """``rows`` of them, drawn at random without replacement."""
-        require(0 < rows <= self.rows, f"{rows} rows were asked for, but the table has {self.rows}.")
-        chosen = np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
+        chosen = self.drawn(rows, seed)
         return replace(
             self,
             numbers=self.numbers.iloc[chosen],

@@ -65,7 +65,7 @@ class DataConfig:
             choose(f"label of {self.dataset}", self.label, dataset.labels)
         require(
             dataset.label(self.label) != dataset.group(self.group),
-            f"{self.label} cannot be both the label and the group.",
+            f"{dataset.label(self.label)} cannot be both the label and the group; change one of them.",
         )
         require(8 <= self.side <= 256, f"side must be within [8, 256], got {self.side}.")
         choose("level", self.level, LEVELS)

@@ -19,7 +19,7 @@ from joblib import Parallel, delayed
 
 from pyro_fairvae.errors import InputError, choose
 from pyro_fairvae.report.text import align
-from pyro_fairvae.studies.evaluation import select
+from pyro_fairvae.selection import select
 
 METHODS: dict[str, dict[str, Any]] = {
     # Cures of the collapse.

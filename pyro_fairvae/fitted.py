@@ -50,7 +50,7 @@ class Fit:
     @torch.no_grad()
     def predict_proba(self, x: Features) -> Tensor:
         """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
-        return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self._heads(x)], dim=-2)
+        return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self.heads(x)], dim=-2)
 
     @torch.no_grad()
     def decide(self, x: Features) -> Tensor:
@@ -61,7 +61,7 @@ class Fit:
         """
         decided = [
             decision_scores(heads, self.settings.fairness, self.tilt).argmax(-1).cpu()
-            for heads in self._heads(x)
+            for heads in self.heads(x)
         ]
         return torch.cat(decided, dim=-1)
 
@@ -79,6 +79,7 @@ class Fit:
         ]
         return torch.cat(pieces, dim=1)
 
-    def _heads(self, x: Features) -> Iterator[Encoded]:
+    def heads(self, x: Features) -> Iterator[Encoded]:
+        """What the encoder says of features, some rows at a time; ``x`` as in :class:`Batch`."""
         for piece in in_pieces(x):
             yield self.program.guide.heads(piece.to(self.device, self.dtype))

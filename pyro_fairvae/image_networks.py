@@ -24,6 +24,7 @@ from pyro_fairvae.pixels import Pixels
 NORM_GROUPS, NORM_CHANNELS = 8, 8  # at most as many groups of channels, each of at least as many
 PART = 64  # rows that a trunk takes at a time on the CPU
 EIGHTH, SQUARE = 8, 4  # the decoder starts with one place for 8 × 8 pixels and ends with squares of 4 × 4
+SHIFT = 32  # pixels of an image's side for each by which training shifts it; faces are aligned already
 
 
 class _FoldedGroupNorm(torch.autograd.Function):
@@ -174,10 +175,10 @@ class ConvDecoder(nn.Module):
     """Means of p(x | a, y, z) for images, called as :class:`~pyro_fairvae.networks.ColumnDecoder` is.
 
     z alone decides ``hidden`` features for each square of 8 × 8 pixels; a and y add theirs, also for each,
-    and only then comes the first activation. So group and class can change shapes as well as colours, and
-    each combination of them that is enumerated costs a transposed convolution and a matrix product, which
-    paints squares of 4 × 4 pixels. Means are not squeezed into [−1, 1]: tanh would leave the darkest and the
-    brightest pixels without a gradient.
+    and only then comes the first activation. So group and class can change shapes as well as colours. Two
+    convolutions follow for each combination of them that is enumerated; the second paints squares of 4 × 4
+    pixels, each by a look at its neighbours, so that edges meet. Means are not squeezed into [−1, 1]: tanh
+    would leave the darkest and the brightest pixels without a gradient.
     """
 
     def __init__(self, latent: int, classes: int, groups: int, hidden: int, pixels: Pixels) -> None:
@@ -189,12 +190,13 @@ class ConvDecoder(nn.Module):
         self.from_z = nn.Linear(latent, hidden * start**2)
         self.from_a = nn.Embedding(groups, hidden * start**2)
         self.from_y = nn.Embedding(classes, hidden * start**2)
-        self.enlarge = nn.ConvTranspose2d(hidden, hidden // 2, 4, stride=2, padding=1)
-        self.paint = nn.Conv2d(hidden // 2, pixels.channels * SQUARE**2, 1)
+        # Larger by a shuffle: transposed convolutions are slow under vmap.
+        self.enlarge = nn.Conv2d(hidden, 2 * hidden, 3, padding=1)
+        self.paint = nn.Conv2d(hidden // 2, pixels.channels * SQUARE**2, 3, padding=1)
 
     def forward(self, z: Tensor, a: Tensor, y: Tensor) -> Tensor:
         places = torch.relu(self.from_z(z) + self.from_a(a) + self.from_y(y))
-        small = torch.relu(self.enlarge(places.reshape(-1, *self.start)))
+        small = torch.relu(pixel_shuffle(self.enlarge(places.reshape(-1, *self.start)), 2))
         images = pixel_shuffle(self.paint(small), SQUARE)[..., : self.side, : self.side]
         return images.flatten(1).unflatten(0, places.shape[:-1])
 
@@ -214,7 +216,7 @@ def _features(steps: nn.Module, images: Tensor) -> Tensor:
 
 
 def augment(x: Tensor, pixels: Pixels) -> Tensor:
-    """Each row's image at random mirrored and shifted by up to an eighth of its side, each way.
+    """Each row's image at random mirrored and shifted by a pixel in 32 of its side, at most, each way.
 
     ``x`` is (…, width). What a shift uncovers mirrors the image at its edge, so this is a crop after
     padding by reflection. Draws are from PyTorch's global generator of the device of ``x``.
@@ -229,7 +231,7 @@ def augment(x: Tensor, pixels: Pixels) -> Tensor:
 
 def _shifted(rows: int, side: int, device: torch.device) -> Tensor:
     """Where along an edge each pixel of each image comes from, (rows, side), for a random shift."""
-    most = side // 8
+    most = max(1, side // SHIFT)
     shift = torch.randint(-most, most + 1, (rows, 1), device=device)
     place = (torch.arange(side, device=device) + shift).abs()
     return side - 1 - (side - 1 - place).abs()

@@ -42,6 +42,12 @@ class Members(nn.Module):
         # In a tuple, so that its own parameters are not registered beside the stacked ones.
         self.skeleton = (copies[0].to("meta"),)
         self.mixed = False  # whether products are taken in bfloat16
+        self.norms = tuple(
+            self._flat(f"{path}.{name}")
+            for path, module in self.skeleton[0].named_modules()
+            if isinstance(module, nn.GroupNorm)
+            for name, _ in module.named_parameters()
+        )
 
     @staticmethod
     def _flat(name: str) -> str:
@@ -125,11 +131,16 @@ class Encoder(nn.Module):
 
     A gap compares the classifier's scores within a cell, so along them the imputed groups must be right,
     and so few parameters can be learned from the few rows of a rare cell that state their group.
+
+    ``apart`` keeps z from what h and g read: z is to hold what is left of x once a and y are known, and a
+    decoder to which z says both has no use for a and y themselves.
     """
 
-    def __init__(self, trunk: nn.Module, features: int, latent: int, classes: int, groups: int) -> None:
+    def __init__(
+        self, trunk: nn.Module, features: int, latent: int, classes: int, groups: int, apart: bool = False
+    ) -> None:
         super().__init__()
-        self.trunk = trunk
+        self.trunk, self.apart = trunk, apart
         self.z_loc = nn.Linear(features, latent)
         self.z_scale = nn.Linear(features, latent)
         self.classifier = nn.Linear(features, classes)
@@ -146,15 +157,23 @@ class Encoder(nn.Module):
         fixed = features.detach()
         class_logits, group_logits = self.classifier(features), self.group(features)
         scores = torch.cat([group_logits.log_softmax(-1), class_logits.log_softmax(-1)], dim=-1)
+        rest = self._rest(features) if self.apart else features
         return (
-            self.z_loc(features),
-            nn.functional.softplus(self.z_scale(features)) + 1e-3,
+            self.z_loc(rest),
+            nn.functional.softplus(self.z_scale(rest)) + 1e-3,
             class_logits,
             group_logits,
             fixed,
             self.labeller(fixed),
             self.grouper(scores.detach().clamp(min=-SCORE)).unflatten(-1, self.by_label),
         )
+
+    def _rest(self, features: Tensor) -> Tensor:
+        """Features without the directions by which h and g tell groups and classes apart."""
+        heads = [head.weight.detach() for head in (self.group, self.classifier)]
+        contrasts = torch.cat([weight[1:] - weight[:1] for weight in heads])
+        basis, _ = torch.linalg.qr(contrasts.T)
+        return features - features @ basis @ basis.T
 
 
 class ColumnDecoder(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyro
@@ -15,13 +15,16 @@ class MembersAdamW(PyroOptim):
     """AdamW over parameters with a leading dimension of members.
 
     Pyro keeps an optimiser for each parameter; this keeps one, with two rates: ``lr`` for networks and
-    ``sites_lr`` for the few parameters of shared sites (``guide…sites.…``), which carry no weight decay.
-    Gradients are clipped to ``clip`` in norm *for each member*, so that members never mix.
+    ``sites_lr`` for the few parameters of shared sites (``guide…sites.…``), which carry no weight decay, and
+    nor do those whose names end as one of ``spared`` does. Gradients are clipped to ``clip`` in norm *for each member*, so that members never mix.
     """
 
-    def __init__(self, lr: float, sites_lr: float, weight_decay: float, clip: float) -> None:
+    def __init__(
+        self, lr: float, sites_lr: float, weight_decay: float, clip: float, spared: Sequence[str] = ()
+    ) -> None:
         super().__init__(torch.optim.AdamW, {})
-        self.rates = {"networks": lr, "sites": sites_lr}
+        self.rates = {"networks": lr, "spared": lr, "sites": sites_lr}
+        self.spared = tuple(spared)
         self.weight_decay = weight_decay
         self.clip = clip
         self.share = 1.0  # of the rates, set by a schedule
@@ -41,8 +44,11 @@ class MembersAdamW(PyroOptim):
         store = pyro.get_param_store()
         named = sorted(((str(store.param_name(param)), param) for param in params), key=lambda pair: pair[0])
         sites = [param for name, param in named if "sites." in name]
-        networks = [param for name, param in named if "sites." not in name]
+        others = [(name, param) for name, param in named if "sites." not in name]
+        spared = [param for name, param in others if name.endswith(self.spared)]
+        networks = [param for name, param in others if not name.endswith(self.spared)]
         groups = [
+            {"name": "spared", "params": spared, "weight_decay": 0.0},
             {"name": "networks", "params": networks, "weight_decay": self.weight_decay},
             {"name": "sites", "params": sites, "weight_decay": 0.0},
         ]

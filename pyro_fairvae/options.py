@@ -126,3 +126,14 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
         elif field.name in values:
             given[field.name] = values[field.name]
     return cls(**given)
+
+
+def flatten(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested options by their own names, in types that JSON has."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value)
+        else:
+            flat[name] = list(value) if isinstance(value, tuple) else value
+    return flat

@@ -160,8 +160,8 @@ class Program:
             f"misstates, such as truthful, got {settings.prior_y}.",
         )
         sizes = (settings.latent, train.classes, train.groups)
-        trunk = trunks(train, settings)
-        encoder = Members(lambda k: Encoder(trunk(k), settings.hidden, *sizes), seeds)
+        trunk, images = trunks(train, settings), isinstance(train.columns, Pixels)
+        encoder = Members(lambda k: Encoder(trunk(k), settings.hidden, *sizes, apart=images), seeds)
         decoder = Members(
             lambda _: decoders(train.columns, settings, train.classes, train.groups),
             [derive_seed(seed, 1) for seed in seeds],
@@ -191,6 +191,12 @@ class Program:
         mixed = self.settings.mixed(self.model.columns, device)
         self.model.decoder.mixed = self.guide.encoder.mixed = mixed
         return self
+
+    @property
+    def undecayed(self) -> tuple[str, ...]:
+        """How the names of parameters end that weight decay would harm: of images, norms and scales."""
+        images = isinstance(self.model.columns, Pixels)
+        return (*(f"encoder.{name}" for name in self.guide.encoder.norms), "log_scale") if images else ()
 
     def state(self) -> dict[str, Tensor]:
         """All parameters and buffers, each with its leading dimension of members (a view, not a copy)."""

@@ -148,7 +148,9 @@ class _Run:
             settings.weights,
             settings.schedule,
         )
-        self.optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
+        self.optimizer = MembersAdamW(
+            settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, self.program.undecayed
+        )
         self.svi = SVI(self.program.model, self.program.guide, self.optimizer, self.objective)
         self.cells = [f"cell_y{y}_a{a}" for y, a in settings.fairness.cells(train.classes, train.groups)]
         self.steps = math.ceil(train.rows / settings.batch)

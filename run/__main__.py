@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pyro_fairvae.run import decide, inspect, priors, recover, reproduce, train
+from pyro_fairvae.run import audit, decide, fit, inspect, predict, priors, recover, report, reproduce, train
 from pyro_fairvae.run.command import run_command
 
 from pyro_fairvae import __version__
 
 COMMANDS = {
+    "fit": fit,
+    "predict": predict,
+    "audit": audit,
+    "report": report,
     "train": train,
     "decide": decide,
     "inspect": inspect,

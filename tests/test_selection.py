@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_fairvae.risks import RISKS, CellSums
-from pyro_fairvae.studies.evaluation import select, standard_error
+from pyro_fairvae.selection import select, standard_error
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ SYNTHETIC = {
 }
 # Pixels are many and tell much the same, so that together they weigh as much as some hundred columns.
 FOR_IMAGES = {
-    "elbo_weight": 0.001, "latent": 32, "epochs": 20, "batch": 128, "lr": 2e-3, "weight_decay": 0.05
+    "elbo_weight": 1e-4, "latent": 16, "decoder_hidden": 32, "epochs": 20, "batch": 64, "lr": 2e-3,
+    "weight_decay": 0.3,
 }  # fmt: skip
 DATASETS = {
     "adult": Dataset(

@@ -9,9 +9,12 @@ from pyro_fairvae.report.figures import (
     draw_study_metrics,
     draw_training,
 )
+from pyro_fairvae.report.model_page import write_model_page
 from pyro_fairvae.report.text import (
     align,
+    channels_table,
     decision_table,
+    frontier_table,
     imputation_table,
     posterior_table,
     prior_table,
@@ -21,6 +24,7 @@ from pyro_fairvae.report.text import (
 
 __all__ = [
     "align",
+    "channels_table",
     "decision_table",
     "draw_faces",
     "draw_frontier",
@@ -30,9 +34,11 @@ __all__ = [
     "draw_study_metrics",
     "draw_training",
     "faces_in_words",
+    "frontier_table",
     "imputation_table",
     "posterior_table",
     "prior_table",
     "results_table",
     "withholding_table",
+    "write_model_page",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
 from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.channels import Channel
 
@@ -46,6 +48,24 @@ def withholding_table(posterior: dict[str, Any]) -> str:
         lines.append([label, greek.get(label, ""), *numbers])
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
     return align(lines) + f"\n({posterior['describes']})" + warnings
+
+
+def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
+    """λ, error and disparity on held-out rows, a line for each member; the chosen one is starred."""
+    lines = [["λ", "error %", f"{metric.replace('_', ' ')} %", "± s.e.", ""]]
+    for k, member in frontier.iterrows():
+        numbers = [_percent(member[name]) for name in ("error", "disparity", "standard_error")]
+        lines.append([f"{member['weight']:g}", *numbers, "*" if k == selected else ""])
+    return align(lines) + "\n(on rows held out of training, groups as imputed; * is the member that decides)"
+
+
+def channels_table(channels: pd.DataFrame, describes: str) -> str:
+    """How often each group, and each class its label, is withheld."""
+    lines = [["withheld by", "", "rate", "5 %", "95 %"]]
+    for _, line in channels.iterrows():
+        numbers = [f"{line[name]:.3f}" for name in ("withheld", "low", "high")]
+        lines.append([str(line["what"]), str(line["of"]), *numbers])
+    return f"{align(lines)}\n({describes})"
 
 
 def posterior_table(rows: dict[str, dict[str, dict[str, Any]]]) -> str:

@@ -20,7 +20,7 @@ from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Missingness, load
 from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.options import nested, option
+from pyro_fairvae.options import flatten, nested, option
 from pyro_fairvae.priors import channel
 from pyro_fairvae.program import Settings
 from pyro_fairvae.training import check_weights
@@ -153,17 +153,6 @@ class TrainConfig:
     def flat(self) -> dict[str, Any]:
         """All options by name, in types that JSON has."""
         return flatten(dataclasses.asdict(self))
-
-
-def flatten(values: dict[str, Any]) -> dict[str, Any]:
-    """Nested options by their own names, in types that JSON has."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= flatten(value)
-        else:
-            flat[name] = list(value) if isinstance(value, tuple) else value
-    return flat
 
 
 def environment(device: torch.device) -> dict[str, str | int]:

@@ -20,12 +20,13 @@ from pyro_fairvae.baselines.guesses import cells_of
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
 from pyro_fairvae.errors import choose, require
 from pyro_fairvae.fitted import Fit
-from pyro_fairvae.options import build, option
+from pyro_fairvae.options import build, flatten, option
 from pyro_fairvae.posterior import calibrate_fit
 from pyro_fairvae.program import Settings
+from pyro_fairvae.selection import Decider, select
 from pyro_fairvae.studies.comparison import OURS, PLAIN
-from pyro_fairvae.studies.config import DataConfig, flatten
-from pyro_fairvae.studies.evaluation import Decider, judge, select
+from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.evaluation import judge
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.many import Many, Report, rates

@@ -1,0 +1,222 @@
+r"""Rates of groups from the rows that state theirs, made sharper by those that do not.
+
+Let S say whether a row states its group A. Where withholding depends on the group alone, the rows that state
+group a are a sample of that group, so a rate :math:`P(\hat Y = c | Y = y, A = a)` among them is unbiased.
+The other rows know more: with :math:`w_a = 1 / P(S | A = a)`, every function φ of (x, y, ŷ) has
+
+.. math:: E\,\phi\,(1 - S\,w_A) = 0,
+
+since all rows together have the mean of φ that the stating ones have when each counts for the w of its group.
+These moments have G unknowns w and, with φ an indicator of (y, ŷ) times 1 or an imputed P(a|x, y, ŷ), more
+equations than that. What is left of them once w is estimated (by the generalised method of moments) has mean 0
+whatever φ is, so any multiple of it may be taken from a rate: a control variate. The multiple with the least
+variance is learned on other folds of the rows. An imputer that knows nothing leaves a rate as it was.
+
+Where withholding depends on the label, too, w has an entry for each group and label. Rates given y are then
+still unbiased on stating rows; those over all labels weigh rows by w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+FOLDS = 5
+FEWEST = 10  # rows on either side that a moment needs
+ROUNDS = 3  # of weighting moments and estimating w
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Audited rows: ``y`` (C where unknown), ``decided``, and ``group`` (G where withheld), (rows,) each."""
+
+    y: np.ndarray
+    decided: np.ndarray
+    group: np.ndarray
+    classes: int
+    groups: int
+
+    @property
+    def stated(self) -> np.ndarray:
+        return self.group < self.groups
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Estimates (classes, groups), NaN where no row tells, and what each row adds to their errors.
+
+    ``influence`` is (rows, classes, groups), and its mean is 0; ``extra`` is variance that few rows leave out.
+    """
+
+    values: np.ndarray
+    influence: np.ndarray
+    extra: np.ndarray
+
+    def covariance(self) -> np.ndarray:
+        """Of all rates, in the order of ``values.ravel()``."""
+        flat = self.influence.reshape(len(self.influence), -1)
+        return flat.T @ flat / len(flat) ** 2 + np.diag(self.extra.ravel())
+
+
+class Moments:
+    """The moments E φ (1 − S w) = 0 of some rows, w estimated from them."""
+
+    def __init__(self, functions: np.ndarray, weighs: np.ndarray) -> None:
+        """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a stating row counts for."""
+        self.weights, self.residual, self.of_weights = _solve(functions, weighs)
+
+    def left(self, functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """What is left of the moments of rows once w is estimated, (rows, K − W)."""
+        return (functions @ self.residual) * (1 - weighs @ weights)[:, None]
+
+
+def _solve(functions: np.ndarray, weighs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w; a basis (K, K − W) of moments that tell nothing of w; and (K, W), by which moments move w."""
+    rows, entries = len(functions), weighs.shape[1]
+    slopes, totals = functions.T @ weighs / rows, functions.mean(0)
+    whiten = _inverse_root(functions.T @ functions / rows)
+    weights = np.zeros(entries)
+    for _ in range(ROUNDS):
+        weights = np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ totals)
+        errors = functions * (1 - weighs @ weights)[:, None]
+        errors -= errors.mean(0)
+        whiten = _inverse_root(errors.T @ errors / rows)
+    inverse = np.linalg.pinv(whiten.T @ slopes)
+    weights = inverse @ (whiten.T @ totals)
+    directions, _, _ = np.linalg.svd(whiten.T @ slopes)
+    return weights, whiten @ directions[:, entries:], whiten @ inverse.T
+
+
+def _inverse_root(matrix: np.ndarray) -> np.ndarray:
+    """R with R Rᵀ the inverse of a covariance, without the directions in which it has none."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > 1e-8 * values.max()
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+
+
+class Anchored:
+    """Rates of groups among ``rows``; ``imputed`` is P(a | x, y, ŷ), (rows, groups), where there is one.
+
+    ``by_label`` says that withholding may depend on the label; rows without one must then be left out.
+    """
+
+    def __init__(self, rows: Rows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
+        self.rows, self.by_label = rows, by_label
+        self.functions = _functions(rows, imputed)
+        entry = rows.group * (rows.classes if by_label else 1) + (rows.y if by_label else 0)
+        entries = rows.groups * (rows.classes if by_label else 1)
+        self.weighs = np.zeros((len(rows), entries))
+        stated = np.flatnonzero(rows.stated)
+        self.weighs[stated, entry[stated]] = 1
+        self.moments = Moments(self.functions, self.weighs)
+        self.fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
+        self.elsewhere = [
+            Moments(self.functions[self.fold != f], self.weighs[self.fold != f]) for f in range(FOLDS)
+        ]
+
+    @property
+    def helps(self) -> bool:
+        """Whether there are more moments than unknowns, so that rows which withhold can say anything."""
+        return self.moments.residual.shape[1] > 0
+
+    def odds(self, adjusted: bool = True) -> Rates:
+        """P(Ŷ = y | Y = y, A = a), (classes, groups)."""
+        return self._rates([self.rows.y == c for c in range(self.rows.classes)], False, adjusted)
+
+    def parity(self, adjusted: bool = True) -> Rates:
+        """P(Ŷ = c | A = a), (classes, groups)."""
+        everyone = np.ones(len(self.rows), dtype=bool)
+        return self._rates([everyone] * self.rows.classes, self.by_label and adjusted, adjusted)
+
+    def _rates(self, conditions: list[np.ndarray], weighted: bool, adjusted: bool) -> Rates:
+        rows = self.rows
+        values = np.full((rows.classes, rows.groups), np.nan)
+        influence = np.zeros((len(rows), rows.classes, rows.groups))
+        extra = np.zeros_like(values)
+        # A row that states its group stands for itself at least.
+        counts = self.weighs @ np.maximum(self.moments.weights, 1) if weighted else np.ones(len(rows))
+        for c, condition in enumerate(conditions):
+            hit = rows.decided == c
+            for g in range(rows.groups):
+                inside = condition & (rows.group == g)
+                mass = np.where(inside, counts, 0.0)
+                if not inside.any():
+                    continue
+                share = mass.mean()
+                rate = float((mass * hit).mean() / share)
+                error = mass * (hit - rate)
+                if weighted:
+                    error = error + self._of_weights(inside * (hit - rate))
+                if adjusted and self.helps:
+                    taken = self._control(error)
+                    rate, error = rate - taken.mean() / share, error - taken
+                values[c, g] = np.clip(rate, 0, 1)
+                influence[:, c, g] = (error - error.mean()) / share
+                extra[c, g] = _left_out(int((inside & hit).sum()), int(inside.sum()))
+        return Rates(values, influence, extra)
+
+    def _of_weights(self, inside: np.ndarray) -> np.ndarray:
+        """What the estimate of w adds to the errors of a sum over rows that it weighs, (rows,)."""
+        return self._weights_influence() @ (self.weighs.T @ inside / len(inside))
+
+    def _weights_influence(self) -> np.ndarray:
+        moments = self.moments
+        slack = (1 - self.weighs @ moments.weights)[:, None]
+        return np.asarray(self.functions @ moments.of_weights * slack)
+
+    def _control(self, error: np.ndarray) -> np.ndarray:
+        """The control variate of each row, its multiple learned on other folds."""
+        taken = np.zeros(len(error))
+        for f, moments in enumerate(self.elsewhere):
+            inside, outside = self.fold == f, self.fold != f
+            left = moments.left(self.functions[outside], self.weighs[outside], moments.weights)
+            multiple = np.linalg.lstsq(left - left.mean(0), error[outside], rcond=None)[0]
+            # With w of all rows: its error does not reach what is left of the moments.
+            here = moments.left(self.functions[inside], self.weighs[inside], self.moments.weights)
+            taken[inside] = here @ multiple
+        return taken
+
+    def withholding(self) -> tuple[np.ndarray, np.ndarray]:
+        """1 − P(S | A = a) with its standard error, (groups,) each; NaN where moments cannot tell."""
+        groups = self.rows.groups
+        if self.by_label or self.functions.shape[1] < groups:
+            return np.full(groups, np.nan), np.full(groups, np.nan)
+        weights, influence = self.moments.weights, self._weights_influence()
+        error = np.sqrt(np.square(influence - influence.mean(0)).sum(0)) / len(influence)
+        usable = weights > 1e-6
+        safe = np.where(usable, weights, 1.0)
+        return np.where(usable, 1 - 1 / safe, np.nan), np.where(usable, error / safe**2, np.nan)
+
+    def misfit(self) -> float:
+        """p-value of the moments that are left all being 0, as they are if the assumption holds; NaN if none."""
+        left = self.moments.left(self.functions, self.weighs, self.moments.weights)
+        if left.shape[1] == 0:
+            return float("nan")
+        mean, centred = left.mean(0), left - left.mean(0)
+        statistic = len(left) * mean @ np.linalg.pinv(centred.T @ centred / len(left)) @ mean
+        return float(stats.chi2.sf(statistic, left.shape[1]))
+
+
+def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
+    """φ, (rows, K): indicators of (y, ŷ), each also times the imputed probability of all groups but the last."""
+    found = []
+    for y in range(rows.classes + 1):
+        for c in range(rows.classes):
+            cell = (rows.y == y) & (rows.decided == c)
+            fewest = min(int((cell & rows.stated).sum()), int((cell & ~rows.stated).sum()))
+            if fewest >= FEWEST:
+                found.append(cell.astype(float))
+            if imputed is not None and fewest >= FEWEST * rows.groups:
+                found += [cell * imputed[:, g] for g in range(rows.groups - 1)]
+    return np.stack(found, axis=1) if found else np.ones((len(rows), 1))
+
+
+def _left_out(hits: int, rows: int) -> float:
+    """Variance that a rate near 0 or 1 of few rows seems not to have (after Agresti and Coull 1998)."""
+    rate, softened = hits / rows, (hits + 2) / (rows + 4)
+    return max(0.0, softened * (1 - softened) / (rows + 4) - rate * (1 - rate) / rows)

@@ -1,0 +1,563 @@
+"""A fair classifier for tables with gaps, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from tqdm import tqdm
+
+from pyro_fairvae import checkpoint, saved
+from pyro_fairvae.attributes import UNAVAILABLE, Attributes
+from pyro_fairvae.batch import Observed
+from pyro_fairvae.data.frames import FrameEncoder, as_frame
+from pyro_fairvae.data.stated import code_groups, code_labels, is_missing, word_of
+from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.fitted import Fit
+from pyro_fairvae.options import build, flatten
+from pyro_fairvae.posterior import calibrate_fit, summarise
+from pyro_fairvae.program import INTERVALS, Settings
+from pyro_fairvae.risks.envelope import project
+from pyro_fairvae.selection import imputed_cells, metric_of, metrics_on_validation, select
+from pyro_fairvae.tilt import decision_scores
+from pyro_fairvae.training import Progress, check_weights, fit, resolve_device
+
+FEWEST_ROWS = 8
+BATCHES, STEPS = 24, 600  # in an epoch at least, where there are rows for it; in a fit at least
+MOST_EPOCHS = 200
+ENOUGH = 500  # training rows from which intervals can be cross-fitted
+NOBODY = Attributes.single(("0", "1"))  # groups that nobody states, where none are given
+
+
+class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
+    r"""A classifier that is fair to groups which only some rows state.
+
+    One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to the
+    fairest. The member that decides is chosen on rows held out of training, and another can be chosen at any
+    time by :meth:`select`.
+
+    Parameters
+    ----------
+    risk : str
+        What is to be alike between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
+        (that of the last class alone), ``"ddp"`` (decisions, whatever the label), or another of
+        :data:`pyro_fairvae.risks.RISKS`.
+    weights : sequence of float
+        λ of each member.
+    max_disparity : float, optional
+        Choose the most accurate member whose disparity on held-out rows is at most so large, or the fairest if
+        there is none. Unless given, the largest λ that costs at most one point of accuracy and is no less fair
+        than others, up to a standard error.
+    epochs, batch : int, optional
+        Passes over the rows, and rows in a step; by the number of rows unless given.
+    hidden, layers : int
+        Size of the network.
+    validation_fraction : float
+        Share of rows held out of training, by which the epoch and the member are chosen.
+    missing_values : sequence
+        Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
+    intervals : {"calibrated", "given_h"}
+        Those of ``channels_``: cross-fitted, or faster and too narrow.
+    options : mapping, optional
+        Any other option of :class:`~pyro_fairvae.program.Settings` by name, such as ``{"prior_a": "paper"}``.
+    device : str
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    random_state : int, RandomState or None
+        Seed of held-out rows, initial weights and noise.
+    verbose : int
+        1 shows a progress bar.
+    checkpoint : path, optional
+        A file for the state of training after each epoch. A fit that was interrupted goes on from it when it
+        is called again on the same rows with the same parameters; the file is removed at the end.
+    callback : callable, optional
+        Called with a :class:`~pyro_fairvae.training.Progress` after each epoch.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes.
+    groups_ : tuple of str
+        The groups; combinations of values where several sensitive columns were given.
+    frontier_ : DataFrame
+        Of each member λ, and on held-out rows the error, the disparity expected under the imputed groups, and
+        its standard error.
+    selected_ : int
+        The member that decides.
+    channels_ : DataFrame
+        How often each group, and each class its label, is withheld, with 90 % intervals.
+    posterior_ : dict
+        All that was learned of P(ã|a) and P(ỹ|y).
+    """
+
+    def __init__(
+        self,
+        *,
+        risk: str = "deo",
+        weights: Sequence[float] = (0.0, 0.1, 0.4, 1.6, 6.4),
+        max_disparity: float | None = None,
+        epochs: int | None = None,
+        batch: int | None = None,
+        hidden: int = 128,
+        layers: int = 3,
+        validation_fraction: float = 0.15,
+        missing_values: Sequence[Any] = (),
+        intervals: str = INTERVALS[0],
+        options: Mapping[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+        checkpoint: str | Path | None = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.risk = risk
+        self.weights = weights
+        self.max_disparity = max_disparity
+        self.epochs = epochs
+        self.batch = batch
+        self.hidden = hidden
+        self.layers = layers
+        self.validation_fraction = validation_fraction
+        self.missing_values = missing_values
+        self.intervals = intervals
+        self.options = options
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+        self.callback = callback
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
+        """Train the frontier on a table, its labels and its groups, any of which may have gaps.
+
+        X is a DataFrame, whose columns are numbers or categories by their types, or an array. y and the
+        sensitive columns (one, or several in a table) have NaN, None or ``pd.NA`` where nothing is stated.
+        """
+        if y is None:
+            raise InputError("requires y to be passed, but the target y is None.")
+        frame = as_frame(X)
+        validate_data(self, X, skip_check_array=True)
+        y_obs, classes = self._check_labels(y, len(frame))
+        a_obs, attributes = self._check_groups(sensitive_features, len(frame))
+        device = resolve_device(self.device)
+        encoder = FrameEncoder.learn(frame)
+        x = encoder.encode(frame)
+        seed = self._seed()
+        parts = _parts(y_obs, a_obs, self.validation_fraction, seed)
+        tables = [
+            Observed(
+                torch.from_numpy(x[rows]),
+                torch.from_numpy(y_obs[rows]),
+                torch.from_numpy(a_obs[rows]),
+                encoder.columns,
+                len(classes),
+                attributes.groups,
+                attributes,
+                tuple(word_of(each) for each in classes),
+            )
+            for rows in parts
+        ]
+        weights = tuple(map(float, self.weights)) if sensitive_features is not None else (0.0,)
+        settings = self._settings(tables[0].rows)
+        fitted = self._train(tables, weights, settings, seed, device)
+        self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
+        self.fit_ = fitted
+        self.knows_groups_ = sensitive_features is not None
+        self.source_: dict[str, Any] = {}
+        self.summary_ = _summary(frame, encoder, y_obs, classes, a_obs, attributes, self.knows_groups_, parts)
+        self.posterior_ = self._posterior(tables[0], seed)
+        self._judge(tables[1])
+        return self
+
+    def _train(
+        self,
+        tables: list[Observed],
+        weights: tuple[float, ...],
+        settings: Settings,
+        seed: int,
+        device: torch.device,
+    ) -> Fit:
+        """Train with progress, and with a checkpoint where one is asked for."""
+        path = None if self.checkpoint is None else Path(self.checkpoint)
+        config = flatten(asdict(settings)) | {"weights": list(weights), "seed": seed, "rows": _digest(tables)}
+        state = checkpoint.load(path, config, device) if path is not None and path.exists() else None
+
+        def after_epoch(done: Progress) -> None:
+            if path is not None:
+                checkpoint.save(path, config, done.state())
+            bar.update()
+            if self.callback is not None:
+                self.callback(done)
+
+        with tqdm(
+            total=settings.epochs, initial=state["epoch"] if state else 0, unit="epoch", desc="fitting",
+            disable=not self.verbose, file=sys.stderr,
+        ) as bar:  # fmt: skip
+            fitted = fit(*tables, weights, settings, seed, device, after_epoch=after_epoch, state=state)
+        if path is not None:
+            path.unlink(missing_ok=True)
+        return fitted
+
+    def _check_labels(self, y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        if np.ndim(y) == 2 and not isinstance(y, pd.DataFrame):
+            y = column_or_1d(y, warn=True)
+        y_obs, classes = code_labels(y)
+        require(
+            len(y_obs) == rows,
+            f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(y_obs)} labels.",
+        )
+        stated = y_obs < len(classes)
+        require(stated.any(), f"all {rows} labels are missing; at least two classes must be stated.")
+        check_classification_targets(classes[y_obs[stated]])
+        require(
+            len(classes) > 1,
+            f"y has one class, {word_of(classes[0])}; a classifier needs at least two classes to tell apart.",
+        )
+        require(
+            rows >= FEWEST_ROWS,
+            f"a table with n_samples={rows} is too small to fit and validate; give at least {FEWEST_ROWS} rows.",
+        )
+        return y_obs, classes
+
+    def _check_groups(self, sensitive_features: Any, rows: int) -> tuple[np.ndarray, Attributes]:
+        if sensitive_features is None:
+            if any(weight > 0 for weight in self.weights):
+                warnings.warn(
+                    "no sensitive_features were given, so nothing is made fair: one member is trained, at λ = 0.",
+                    stacklevel=3,
+                )
+            return np.full(rows, NOBODY.outcomes - 1), NOBODY
+        groups = code_groups(sensitive_features, self.missing_values)
+        require(
+            len(groups.outcomes) == rows,
+            f"X has {rows} rows, but sensitive_features {len(groups.outcomes)}; they must have the same.",
+        )
+        return groups.outcomes, groups.attributes
+
+    def _settings(self, rows: int) -> Settings:
+        check_weights(self.weights)
+        require(
+            self.max_disparity is None or 0 <= self.max_disparity <= 1,
+            f"max_disparity must be within [0, 1], got {self.max_disparity}.",
+        )
+        power = 2 ** round(math.log2(max(rows / BATCHES, 1)))
+        batch = self.batch or min(max(power, 32), 1024)
+        steps = math.ceil(rows / batch)
+        epochs = self.epochs or min(max(30, math.ceil(STEPS / steps)), MOST_EPOCHS)
+        own = {
+            "risk": self.risk,
+            "epochs": epochs,
+            "batch": batch,
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "intervals": self.intervals,
+        }
+        given = dict(self.options or {})
+        twice = sorted(own.keys() & given.keys())
+        require(not twice, f"{', '.join(twice)} given in options, but is a parameter of its own; set that.")
+        return build(Settings, own | given)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)) and self.random_state >= 0:
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _posterior(self, train: Observed, seed: int) -> dict[str, Any]:
+        """Who withholds; intervals are cross-fitted where they were asked for and there are rows for it."""
+        wanted = self.fit_.settings.kind_of_intervals == "calibrated"
+        stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
+        calibrated = None
+        if wanted and stating and train.rows >= ENOUGH:
+            calibrated = calibrate_fit(self.fit_, train, [seed])
+        return summarise(self.fit_, calibrated)
+
+    def _judge(self, validation: Observed) -> None:
+        fairness = self.fit_.settings.fairness
+        self.metric_, risk = metric_of(fairness)
+        cells = imputed_cells(self.fit_, validation)
+        found = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
+        self.frontier_ = pd.DataFrame(
+            {
+                "weight": self.fit_.weights_of_risk,
+                "error": [each["error"] for each in found],
+                "disparity": [each[self.metric_] for each in found],
+                "standard_error": [each["standard_error"] for each in found],
+            }
+        )
+        self.selected_ = select(self.fit_.weights_of_risk, found, self.metric_)
+        if self.max_disparity is not None:
+            self.selected_ = self._within(self.max_disparity, or_fairest=True)
+
+    def select(self, max_disparity: float | None = None, *, weight: float | None = None) -> Self:
+        """Decide by another member from now on: the most accurate within a disparity, or that of a weight."""
+        check_is_fitted(self)
+        require((max_disparity is None) != (weight is None), "give max_disparity or weight, one of them.")
+        if weight is not None:
+            known = list(self.fit_.weights_of_risk)
+            require(weight in known, f"no member has the weight {weight}; there are {known}.")
+            self.selected_ = known.index(weight)
+        else:
+            assert max_disparity is not None
+            self.selected_ = self._within(max_disparity)
+        return self
+
+    def _within(self, limit: float, or_fairest: bool = False) -> int:
+        disparity = self.frontier_["disparity"].fillna(np.inf)
+        within = self.frontier_[disparity <= limit]
+        if len(within):
+            return int(within["error"].idxmin())
+        fairest = int(disparity.idxmin())
+        require(
+            or_fairest,
+            f"no member has a disparity of at most {limit} on held-out rows; the fairest, at weight "
+            f"{self.frontier_['weight'][fairest]:g}, has {disparity[fairest]:.3f}. Fit with larger weights.",
+        )
+        warnings.warn(
+            f"no member has a disparity of at most {limit} on held-out rows; the fairest is chosen, with "
+            f"{disparity[fairest]:.3f}.",
+            stacklevel=4,
+        )
+        return fairest
+
+    @property
+    def groups_(self) -> tuple[str, ...]:
+        check_is_fitted(self)
+        return self.attributes_.group_names if self.knows_groups_ else ()
+
+    @property
+    def channels_(self) -> pd.DataFrame:
+        check_is_fitted(self)
+        lines = [
+            {"what": what, "of": given, "withheld": row[UNAVAILABLE]["mean"], "low": row[UNAVAILABLE]["q05"],
+             "high": row[UNAVAILABLE]["q95"]}
+            for what, name in (("group", "a"), ("label", "y"))
+            for given, row in self.posterior_[name].items()
+            if UNAVAILABLE in row and (what == "label" or self.knows_groups_)
+        ]  # fmt: skip
+        return pd.DataFrame(lines)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class that the selected member decides on."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self._scores(X).argmax(1)])
+
+    @torch.no_grad()
+    def _scores(self, X: Any) -> np.ndarray:
+        """What the selected member decides by, (rows, classes)."""
+        x = self._encoded(X)
+        fairness = self.fit_.settings.fairness
+        found = [
+            decision_scores(heads, fairness, self.fit_.tilt)[self.selected_].cpu()
+            for heads in self.fit_.heads(x)
+        ]
+        return torch.cat(found).double().numpy()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """What decisions go by, (rows, classes), in the order of ``classes_``.
+
+        These are P(y|x) of the selected member, shifted where fairness asks for it, so that the largest is
+        always the decision; what leaves [0, 1] then is brought back by the nearest probabilities.
+        """
+        scores = torch.from_numpy(self._scores(X))
+        # The nearest point of the simplex is the projection of scores that are all positive.
+        lifted = scores - scores.amin(-1, keepdim=True) + 1.0
+        nearest = project(lifted.unsqueeze(1), torch.ones(len(scores), dtype=scores.dtype)).squeeze(1)
+        return nearest.numpy()
+
+    @torch.no_grad()
+    def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:
+        """P(a|x), (rows, groups), in the order of ``groups_``.
+
+        With sensitive_features it is P(a|x, ã), in which to withhold tells something, too, and what is stated
+        is certain.
+        """
+        check_is_fitted(self)
+        require(self.knows_groups_, "the model was fitted without sensitive_features, and knows no groups.")
+        x = self._encoded(X)
+        with self.fit_.at_chosen_epoch() as program:
+            if sensitive_features is None:
+                found = [heads.group_logits[self.selected_].softmax(-1) for heads in self.fit_.heads(x)]
+                return torch.cat(found).double().cpu().numpy()
+            groups = code_groups(sensitive_features, self.missing_values, self.attributes_)
+            require(
+                len(groups.outcomes) == len(x),
+                f"X has {len(x)} rows, but sensitive_features {len(groups.outcomes)}.",
+            )
+            unknown = torch.full((len(x),), len(self.classes_))
+            names = tuple(map(word_of, self.classes_))
+            table = Observed(
+                x, unknown, torch.from_numpy(groups.outcomes), self.encoder_.columns, len(self.classes_),
+                self.attributes_.groups, self.attributes_, names,
+            )  # fmt: skip
+            fit_ = self.fit_
+            pieces = [
+                encoding.log_joint_a[self.selected_].softmax(-1)
+                for _, encoding in program.encode(table.to(fit_.device, fit_.dtype))
+            ]
+            return torch.cat(pieces).double().cpu().numpy()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on rows that have a label."""
+        codes, _ = code_labels(y, self.classes_)
+        known = codes < len(self.classes_)
+        require(bool(known.any()), "all labels are missing; nothing can be scored.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        decided = self.predict(X)[known]
+        return float(accuracy_score(self.classes_[codes[known]], decided, sample_weight=weight))
+
+    def _encoded(self, X: Any) -> torch.Tensor:
+        check_is_fitted(self)
+        frame = as_frame(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return torch.from_numpy(self.encoder_.encode(frame))
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model."""
+        check_is_fitted(self)
+        saved.write_model(Path(folder), *self._content(), overwrite)
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+        """The model of a folder; no code from the folder is run."""
+        return cls()._restore(*saved.read_model(Path(folder)), device)
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """The fitted model as what JSON has and as tensors by name."""
+        parameters = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.get_params(deep=False).items()
+            if name not in ("callback", "checkpoint", "random_state", "device") and saved.is_plain(value)
+        }
+        fitted, tensors = saved.fit_content(self.fit_)
+        document = {
+            "parameters": parameters,
+            "classes": saved.classes_content(self.classes_),
+            "attributes": {"names": self.attributes_.names, "values": self.attributes_.values},
+            "knows_groups": self.knows_groups_,
+            "columns": self.encoder_.to_dict(),
+            "feature_names": list(getattr(self, "feature_names_in_", [])),
+            "features": self.n_features_in_,
+            "fit": fitted,
+            "selected": self.selected_,
+            "metric": self.metric_,
+            "frontier": self.frontier_.to_dict("list"),
+            "posterior": self.posterior_,
+            "summary": self.summary_,
+            "source": self.source_,
+        }
+        return document, tensors
+
+    def _restore(self, document: dict[str, Any], tensors: dict[str, torch.Tensor], device: str) -> Self:
+        self.set_params(**document["parameters"])
+        self.classes_ = saved.classes_from(document["classes"])
+        given = document["attributes"]
+        self.attributes_ = Attributes(tuple(given["names"]), tuple(map(tuple, given["values"])))
+        self.knows_groups_ = bool(document["knows_groups"])
+        self.encoder_ = FrameEncoder.from_dict(document["columns"])
+        if document["feature_names"]:
+            self.feature_names_in_ = np.array(document["feature_names"], dtype=object)
+        self.n_features_in_ = int(document["features"])
+        self.fit_ = self._restored_fit(document["fit"], tensors, resolve_device(device))
+        self.selected_ = int(document["selected"])
+        self.metric_ = document["metric"]
+        self.frontier_ = pd.DataFrame(document["frontier"]).astype(float)  # null becomes NaN
+        self.posterior_, self.summary_ = document["posterior"], document["summary"]
+        self.source_ = document["source"]
+        return self
+
+    def _restored_fit(
+        self, content: dict[str, Any], tensors: dict[str, torch.Tensor], device: torch.device
+    ) -> Fit:
+        names = tuple(map(word_of, self.classes_))
+        return saved.fit_from(content, tensors, self.encoder_.columns, names, self.attributes_, device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if "fit_" not in state:
+            return dict(state)
+        content, tensors = saved.fit_content(self.fit_)
+        return {**state, "fit_": (content, {name: each.numpy() for name, each in tensors.items()})}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if isinstance(state.get("fit_"), tuple):
+            content, arrays = state["fit_"]
+            tensors = {name: torch.from_numpy(each) for name, each in arrays.items()}
+            self.fit_ = self._restored_fit(content, tensors, torch.device("cpu"))
+
+
+def _digest(tables: list[Observed]) -> str:
+    """Of all rows, by which a checkpoint knows its own."""
+    digest = hashlib.sha256()
+    for table in tables:
+        assert isinstance(table.x, torch.Tensor)
+        for part in (table.x, table.y_obs, table.a_obs):
+            digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _parts(y_obs: np.ndarray, a_obs: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train and to validate on, alike in what they state."""
+    require(0 < share < 1, f"validation_fraction must be within (0, 1), got {share}.")
+    draw = np.random.default_rng(seed)
+    # In the order of what is stated, at random within, every so many rows one is held out.
+    order = np.lexsort((draw.random(len(y_obs)), a_obs, y_obs))
+    wanted = min(max(round(share * len(order)), 2), len(order) - 2)
+    place = np.unique(((np.arange(wanted) + draw.random()) * len(order) / wanted).astype(int) % len(order))
+    held_out = np.zeros(len(order), dtype=bool)
+    held_out[order[place]] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _summary(
+    frame: pd.DataFrame,
+    encoder: FrameEncoder,
+    y_obs: np.ndarray,
+    classes: np.ndarray,
+    a_obs: np.ndarray,
+    attributes: Attributes,
+    knows_groups: bool,
+    parts: tuple[np.ndarray, np.ndarray],
+) -> dict[str, Any]:
+    """What the table held, for the report of a model."""
+    labels = [*map(word_of, classes), UNAVAILABLE]
+    counted = np.bincount(a_obs, minlength=attributes.outcomes) if knows_groups else []
+    return {
+        "rows": len(frame),
+        "training_rows": len(parts[0]),
+        "held_out_rows": len(parts[1]),
+        "labels": dict(zip(labels, np.bincount(y_obs, minlength=len(labels)).tolist(), strict=True)),
+        "groups": {
+            name: int(count) for name, count in zip(attributes.outcome_names, counted, strict=knows_groups)
+        },
+        "columns": [
+            {
+                "name": name,
+                "kind": "number" if name in {each.name for each in encoder.numbers}
+                else "left out" if name in encoder.left_out else "category",
+                "missing": int(is_missing(column).sum()),
+                "values": int(column.nunique()),
+            }
+            for name, (_, column) in zip(encoder.names, frame.items(), strict=True)
+        ],
+    }  # fmt: skip

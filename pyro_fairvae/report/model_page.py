@@ -1,0 +1,211 @@
+"""One page about a fitted model: what it may be used for, and what not."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.ticker import PercentFormatter
+
+from pyro_fairvae.attributes import UNAVAILABLE
+from pyro_fairvae.audit import METRICS, Audit
+from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
+from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
+
+LIMITS = (
+    "Fairness here means that error rates, or rates of decisions, are alike between the groups named on this "
+    "page. It says nothing of other groups, of single persons, or of whether the decision should be made by a "
+    "model at all.",
+    "How often people withhold is learned under the assumption that it depends on their group alone, and not "
+    "on the label or on anything else. Where the audit says that it seems to, do not rely on the rates.",
+    "Imputed groups are probabilities for estimating rates over many people. Do not use them as a statement "
+    "about a person.",
+    "The model is as good as the labels it was fitted to. If those were decided unfairly, a model that errs "
+    "alike in all groups repeats it.",
+    "Members of the frontier were compared on rows held out of training, and those of small groups are few: a "
+    "difference of less than two standard errors may be chance. Audit new data before use, and again in use.",
+)
+
+
+def write_model_page(path: Path, model: FairSSVAEClassifier, found: Audit | None, name: str) -> None:
+    """Write the page of a model and of an audit of it, where there is one, as a single HTML file."""
+    summary = model.summary_
+    label = model.source_.get("label", "the label")
+    groups = ", ".join(model.attributes_.names) if model.knows_groups_ else "no group"
+    opening = (
+        f"A classifier of {label} that is to be fair to {groups}, fitted to {summary['training_rows']} of "
+        f"{summary['rows']} rows by pyro_fairvae."
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        sections = [
+            Section("The frontier", _frontier(model, name, Path(folder))),
+            Section("Who withholds", _withholding(model, Path(folder))),
+            Section("Audit", _audit(found, name)),
+            Section("Data", _data(model)),
+            Section("Limits of use", LIMITS),
+        ]
+        write_page(path, f"Model {name}", *sections, opening=opening)
+
+
+def _frontier(model: FairSSVAEClassifier, name: str, folder: Path) -> list[Block]:
+    metric = model.metric_
+    chosen = model.frontier_.iloc[model.selected_]
+    lines = [["λ", "error %", f"{metric} %", "standard error", "decides", "to decide by it"]]
+    for k, member in model.frontier_.iterrows():
+        lines.append(
+            [
+                f"{member['weight']:g}", _percent(member["error"]), _percent(member["disparity"]),
+                _percent(member["standard_error"]), "yes" if k == model.selected_ else "",
+                f"fairvae predict {name} DATA --weight {member['weight']:g}",
+            ]
+        )  # fmt: skip
+    words = (
+        f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['weight']:g}: an error of "
+        f"{_percent(chosen['error'])} % and a disparity ({metric}: {METRICS.get(metric, 'the risk it was trained for')}) "
+        f"of {_percent(chosen['disparity'])} %, on {model.summary_['held_out_rows']} rows held out of training."
+    )
+    figure = folder / "frontier.svg"
+    draw_choice(figure, model.frontier_, model.selected_, metric)
+    picture = Picture(
+        figure,
+        "; ".join(f"λ {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
+        "Error against disparity on held-out rows; bars are one standard error, the ring is the member that decides.",
+    )
+    note = "Disparity is expected under the imputed groups; standard errors in points."
+    return [words, picture, Grid("Members to choose from", lines, note)]
+
+
+def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) -> None:
+    """Error against disparity of each member, with a bar of one standard error."""
+    figure = blank_figure(6.0, 4.0)
+    axes = figure.add_subplot()
+    bare_axes(axes)
+    axes.errorbar(
+        frontier["disparity"], frontier["error"], xerr=frontier["standard_error"], fmt="-o", color=COLOURS[0],
+        linewidth=1, elinewidth=0.8, capsize=2,
+    )  # fmt: skip
+    chosen = frontier.iloc[selected]
+    axes.plot(chosen["disparity"], chosen["error"], "o", markersize=14, fillstyle="none", color=COLOURS[1])
+    for _, member in frontier.iterrows():
+        at = (member["disparity"], member["error"])
+        axes.annotate(f"λ={member['weight']:g}", at, xytext=(6, 6), textcoords="offset points", fontsize=8)
+    axes.set_xlabel(f"{metric} on held-out rows")
+    axes.set_ylabel("error on held-out rows")
+    axes.set_xlim(left=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+    write_figure(figure, path)
+
+
+def _withholding(model: FairSSVAEClassifier, folder: Path) -> list[Block]:
+    channels = model.channels_
+    lines = [["withheld", "of", "rate", "5 %", "95 %"]]
+    lines += [
+        [line["what"], line["of"], *(f"{line[key]:.3f}" for key in ("withheld", "low", "high"))]
+        for line in channels.to_dict("records")
+    ]
+    figure = folder / "withholding.svg"
+    draw_withholding(figure, channels)
+    picture = Picture(
+        figure,
+        "; ".join(f"{line[1]} withhold the {line[0]} at a rate of {line[2]}" for line in lines[1:]),
+        "Rates of withholding with 90 % intervals.",
+    )
+    grid = Grid("How often group and label are withheld", lines, model.posterior_["describes"])
+    return [picture, grid, *model.posterior_["warnings"]]
+
+
+def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
+    """The rate of withholding of each group and each class, with its interval."""
+    figure = blank_figure(6.0, 0.8 + 0.36 * len(channels))
+    axes = figure.add_subplot()
+    bare_axes(axes)
+    places = range(len(channels))
+    below, above = channels["withheld"] - channels["low"], channels["high"] - channels["withheld"]
+    axes.errorbar(
+        channels["withheld"], places, xerr=[below.clip(lower=0), above.clip(lower=0)], fmt="o", capsize=3,
+        color=COLOURS[0],
+    )  # fmt: skip
+    axes.set_yticks(list(places), [f"{line['what']}: {line['of']}" for line in channels.to_dict("records")])
+    axes.set_ylim(len(channels) - 0.5, -0.5)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("P(withheld)")
+    write_figure(figure, path)
+
+
+def _audit(found: Audit | None, name: str) -> Sequence[Block]:
+    if found is None:
+        return [f"No rows were audited. Audit new ones by: fairvae audit {name} DATA --out audit.json"]
+    interval = f"{100 * found.level:g} %"
+    counts = found.rows
+    words = (
+        f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do not; "
+        f"{counts['unlabelled']} are without a label. It is assumed that withholding depends on the "
+        f"{found.depends_on} alone; the bounds assume nothing."
+    )
+    metrics = [["metric", "estimate", interval, "stated rows alone", interval, "bounds", "what it is"]]
+    for metric, line in found.metrics.iterrows():
+        metrics.append(
+            [
+                str(metric), _plain(line["estimate"]), _range(line, ""), _plain(line["stated_estimate"]),
+                _range(line, "stated_"), _range(line, "bound_"), METRICS.get(str(metric), ""),
+            ]
+        )  # fmt: skip
+    groups = [["group", "stated rows", "withhold", interval, "of those who withhold"]]
+    for group, line in found.groups.iterrows():
+        count = line["withheld"]
+        groups.append(
+            [
+                str(group), f"{line['stated']:.0f}", _plain(line["withhold"]), _range(line, "withhold_"),
+                "–" if math.isnan(count) else f"{count:.0f}",
+            ]
+        )  # fmt: skip
+    rates = [["rate", "group", "estimate", interval, "stated rows alone", interval, "stated rows"]]
+    for line in found.rates.to_dict("records"):
+        rates.append(
+            [
+                line["rate"], line["group"], _plain(line["estimate"]), _range(line, ""),
+                _plain(line["stated_estimate"]), _range(line, "stated_"), str(line["stated_rows"]),
+            ]
+        )  # fmt: skip
+    return [
+        words,
+        Grid("Disparities", metrics),
+        Grid("Groups", groups),
+        Grid("Rates of decisions by group", rates),
+        *(f"Note: {note}" for note in found.notes),
+    ]
+
+
+def _data(model: FairSSVAEClassifier) -> list[Block]:
+    summary = model.summary_
+
+    def counted(title: str, counts: dict[str, int]) -> list[list[str]]:
+        lines = [[title, "rows"]]
+        return lines + [["not stated" if k == UNAVAILABLE else k, str(n)] for k, n in counts.items()]
+
+    columns = [["column", "kind", "values", "missing"]]
+    columns += [[c["name"], c["kind"], str(c["values"]), str(c["missing"])] for c in summary["columns"]]
+    source = model.source_.get("data")
+    blocks: list[Block] = [f"Fitted to {source}." if source else "Fitted in Python."]
+    blocks.append(Grid("Labels", counted("label", summary["labels"])))
+    if summary["groups"]:
+        blocks.append(Grid("Groups", counted("group", summary["groups"])))
+    return [*blocks, Grid("Columns", columns)]
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.2f}"
+
+
+def _plain(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _range(line: Any, prefix: str) -> str:
+    return f"[{_plain(line[f'{prefix}low'])}, {_plain(line[f'{prefix}high'])}]"

@@ -1,0 +1,62 @@
+"""Audit decisions on a table in which some people do not state their group.
+
+Audits what a model of ``fairvae fit`` decides, or a column of any other classifier's decisions. Estimates are
+anchored on rows that state their group and made sharper by those that do not; beside them stand those of stated
+rows alone, and bounds that hold whatever the reason for withholding.
+
+Examples:
+  fairvae audit model new.csv
+  fairvae audit model new.csv --decisions their_score --depends-on "group and label" --out audit.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pyro_fairvae.run.own_table import add_model, features_of, open_model, source_of
+
+from pyro_fairvae.audit import DEPENDS_ON, audit
+from pyro_fairvae.checkpoint import write_json
+from pyro_fairvae.data.files import take_columns
+from pyro_fairvae.errors import require
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--label", metavar="COLUMN", help="column of labels (default: as fitted)")
+    parser.add_argument("--group", metavar="COLUMN,…", help="columns of groups (default: as fitted)")
+    parser.add_argument("--decisions", metavar="COLUMN", help="audit this column instead of the model")
+    parser.add_argument(
+        "--depends-on", default=DEPENDS_ON[0], choices=DEPENDS_ON,
+        help="what withholding may depend on (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--level", type=float, default=0.9, help="of intervals (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="JSON file for what is found")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    model, table = open_model(arguments)
+    source = source_of(model)
+    label = arguments.label or source.get("label")
+    groups = arguments.group.split(",") if arguments.group else source.get("groups")
+    require(bool(label and groups), "the model does not know them: name --label and --group.")
+    features = features_of(model, table)
+    decided = (
+        take_columns(table, [arguments.decisions], "decisions").iloc[:, 0]
+        if arguments.decisions
+        else model.predict(features)
+    )
+    found = audit(
+        take_columns(table, [label], "label").iloc[:, 0],
+        decided,
+        take_columns(table, groups, "group"),
+        X=features,
+        model=model,
+        depends_on=arguments.depends_on,
+        level=arguments.level,
+    )
+    print(found)
+    if arguments.out is not None:
+        write_json(arguments.out, found.to_dict())
+        print(f"\nAll of it is in {arguments.out}")

@@ -1,0 +1,141 @@
+"""Fit a fair classifier to your own table, in which groups and labels may have gaps.
+
+The folder given by --out receives the model (model.json and weights.safetensors, which hold no code) and
+audit.json, an audit of rows that were kept out of fitting. Columns are numbers or categories by what they hold.
+A fit that was interrupted goes on when the same command is given again.
+
+Examples:
+  fairvae fit people.csv --label income --group sex --out model
+  fairvae fit people.csv --label income --group sex,race --risk ddp --missing "?,prefer not to say" --out model
+  fairvae fit people.parquet --label hired --group gender --drop id,name --max-disparity 0.05 --out model
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from pyro_fairvae.run.command import prepare, report
+from pyro_fairvae.run.own_table import add_machine
+
+from pyro_fairvae.audit import audit
+from pyro_fairvae.checkpoint import make_folder, write_json
+from pyro_fairvae.data.files import read_table, take_columns
+from pyro_fairvae.data.frames import check_names
+from pyro_fairvae.data.stated import is_missing
+from pyro_fairvae.errors import require
+from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.report import channels_table, frontier_table
+from pyro_fairvae.saved import DOCUMENT
+
+AUDIT, CHECKPOINT = "audit.json", "checkpoint.pt"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    defaults = FairSSVAEClassifier()
+    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
+    parser.add_argument("--label", required=True, metavar="COLUMN", help="what to predict")
+    parser.add_argument(
+        "--group", required=True, metavar="COLUMN,…", help="the group to be fair to; several are combined"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean: not stated")
+    parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are no features")
+    parser.add_argument(
+        "--risk", default=defaults.risk, help=f"what is to be alike (default: {defaults.risk})"
+    )
+    parser.add_argument(
+        "--weights", default=",".join(f"{weight:g}" for weight in defaults.weights), metavar="X,…",
+        help="λ of each member of the frontier (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-disparity", type=float, help="choose the most accurate member that is at most so unfair"
+    )
+    parser.add_argument("--epochs", type=int, help="passes over the rows (default: by their number)")
+    parser.add_argument(
+        "--holdout",
+        type=float,
+        default=0.2,
+        help="share of rows that are only audited (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of held-out rows and of fitting (default: 0)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a model that --out already holds")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_machine(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    device = prepare(arguments)
+    require(0 <= arguments.holdout < 1, f"--holdout must be within [0, 1), got {arguments.holdout}.")
+    require(arguments.seed >= 0, f"--seed must not be negative, got {arguments.seed}.")
+    require(
+        arguments.overwrite or not (arguments.out / DOCUMENT).exists(),
+        f"{arguments.out} already holds a model; replace it by --overwrite, or choose another folder.",
+    )
+    words, groups, drop = (_listed(each) for each in (arguments.missing, arguments.group, arguments.drop))
+    table = read_table(arguments.data, words)
+    check_names(table)
+    label = take_columns(table, [arguments.label], "label").iloc[:, 0]
+    sensitive = take_columns(table, groups, "group")
+    taken = [arguments.label, *groups, *(str(name) for name in take_columns(table, drop, "columns to drop"))]
+    require(arguments.label not in groups, f"{arguments.label!r} cannot be both the label and a group.")
+    features = table[[name for name in table.columns if str(name) not in taken]]
+    audited = _held_out(len(table), arguments.holdout, arguments.seed)
+    model = FairSSVAEClassifier(
+        risk=arguments.risk,
+        weights=_numbers(arguments.weights),
+        max_disparity=arguments.max_disparity,
+        epochs=arguments.epochs,
+        device=str(device),
+        random_state=arguments.seed,
+        verbose=int(not arguments.quiet),
+        checkpoint=arguments.out / CHECKPOINT,
+    )
+    make_folder(arguments.out)
+    model.fit(features[~audited], label[~audited], sensitive[~audited])
+    model.source_ = {
+        "label": arguments.label,
+        "groups": groups,
+        "missing": words,
+        "data": arguments.data.name,
+    }
+    model.save(arguments.out, overwrite=arguments.overwrite)
+    print(frontier_table(model.frontier_, model.selected_, model.metric_))
+    print(f"\n{channels_table(model.channels_, model.posterior_['describes'])}")
+    for warning in model.posterior_["warnings"]:
+        print(f"warning: {warning}")
+    _audit_held_out(model, features[audited], label[audited], sensitive[audited], arguments.out)
+    print(f"\nThe model is in {arguments.out}; fairvae report {arguments.out} makes a page of it.")
+
+
+def _audit_held_out(
+    model: FairSSVAEClassifier, features: pd.DataFrame, label: pd.Series, groups: pd.DataFrame, out: Path
+) -> None:
+    """Audit rows that nothing has seen, where there are enough of them."""
+    (out / AUDIT).unlink(missing_ok=True)
+    if not len(features) or is_missing(label).all() or groups.isna().any(axis=1).all():
+        report("No rows were held out that state label and group, so nothing is audited.")
+        return
+    found = audit(label, model.predict(features), groups, X=features, model=model)
+    write_json(out / AUDIT, found.to_dict())
+    print(f"\nAudit of {len(features)} rows that were kept out of fitting\n{found}")
+
+
+def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
+    chosen = np.zeros(rows, dtype=bool)
+    chosen[np.random.default_rng([seed, 1]).permutation(rows)[: round(share * rows)]] = True
+    return chosen
+
+
+def _listed(words: str) -> list[str]:
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
+def _numbers(words: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, _listed(words)))
+    except ValueError:
+        require(False, f"--weights expects numbers with commas between, got {words!r}.")
+        raise

@@ -1,0 +1,56 @@
+"""What the commands for a user's own table share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pyro_fairvae.run.command import prepare
+
+from pyro_fairvae.data.files import read_table
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.estimator import FairSSVAEClassifier
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """A model, a table for it, and the member that decides."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit")
+    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
+    member = parser.add_mutually_exclusive_group()
+    member.add_argument("--weight", type=float, help="decide by the member with this λ (default: as fitted)")
+    member.add_argument(
+        "--max-disparity", type=float, help="decide by the most accurate member that is at most so unfair"
+    )
+    add_machine(parser)
+
+
+def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.DataFrame]:
+    """The model with its member chosen, and the table as the model's own was read."""
+    device: torch.device = prepare(arguments)
+    model = FairSSVAEClassifier.load(arguments.model, str(device))
+    if arguments.weight is not None or arguments.max_disparity is not None:
+        model.select(arguments.max_disparity, weight=arguments.weight)
+    return model, read_table(arguments.data, source_of(model).get("missing", ()))
+
+
+def source_of(model: FairSSVAEClassifier) -> dict[str, Any]:
+    """How fairvae fit read its table; empty for a model that was fitted in Python."""
+    return dict(model.source_)
+
+
+def features_of(model: FairSSVAEClassifier, table: pd.DataFrame) -> pd.DataFrame:
+    """The model's columns in their order; others are not looked at."""
+    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    if not names:
+        raise InputError("the model was fitted on an array without column names; use it from Python.")
+    model.encoder_.aligned(table)
+    # Columns that told nothing may be missing now.
+    return table.rename(columns=str).reindex(columns=names)

@@ -1,0 +1,41 @@
+"""Make one self-contained page of a model: the frontier, who withholds, the audit, its data, its limits.
+
+Examples:
+  fairvae report model
+  fairvae report model --audit audit.json --out model.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pyro_fairvae.run.fit import AUDIT
+
+from pyro_fairvae.audit import Audit
+from pyro_fairvae.errors import InputError
+from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.report import write_model_page
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit")
+    parser.add_argument("--audit", type=Path, help="of fairvae audit --out (default: the one in the folder)")
+    parser.add_argument("--out", type=Path, help="HTML file to write (default: report.html in the folder)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    model = FairSSVAEClassifier.load(arguments.model, "cpu")
+    path = arguments.audit or arguments.model / AUDIT
+    found = read_audit(path) if arguments.audit or path.exists() else None
+    out = arguments.out or arguments.model / "report.html"
+    write_model_page(out, model, found, str(arguments.model))
+    print(f"The report is {out}")
+
+
+def read_audit(path: Path) -> Audit:
+    try:
+        return Audit.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise InputError(f"{path} is not what fairvae audit --out writes: {reason}.") from reason

@@ -1,13 +1,13 @@
 """Fit a fair classifier to your own table, in which groups and labels may have gaps.
 
 The folder given by --out receives the model (model.json and weights.safetensors, which hold no code) and
-audit.json, an audit of rows that were kept out of fitting. Columns are numbers or categories by what they hold.
-A fit that was interrupted goes on when the same command is given again.
+audit.json, an audit of rows that were kept out of fitting. Columns are numbers or categories by what they
+hold. A fit that was interrupted goes on when the same command is given again.
 
 Examples:
   fairvae fit people.csv --label income --group sex --out model
-  fairvae fit people.csv --label income --group sex,race --risk ddp --missing "?,prefer not to say" --out model
-  fairvae fit people.parquet --label hired --group gender --drop id,name --max-disparity 0.05 --out model
+  fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
+  fairvae fit people.parquet --label hired --group gender --drop id --risk ddp --max-disparity 0.05 --out model
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 import warnings
@@ -25,7 +24,8 @@ from pyro_fairvae import checkpoint, saved
 from pyro_fairvae.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.batch import Observed
 from pyro_fairvae.data.frames import FrameEncoder, as_frame
-from pyro_fairvae.data.stated import code_groups, code_labels, is_missing, word_of
+from pyro_fairvae.data.own_table import OwnTable
+from pyro_fairvae.data.stated import code_groups, code_labels, word_of
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.fitted import Fit
 from pyro_fairvae.options import build, flatten
@@ -46,9 +46,9 @@ NOBODY = Attributes.single(("0", "1"))  # groups that nobody states, where none 
 class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     r"""A classifier that is fair to groups which only some rows state.
 
-    One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to the
-    fairest. The member that decides is chosen on rows held out of training, and another can be chosen at any
-    time by :meth:`select`.
+    One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to
+    the fairest. The member that decides is chosen on rows held out of training, and another can be chosen at
+    any time by :meth:`select`.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     weights : sequence of float
         λ of each member.
     max_disparity : float, optional
-        Choose the most accurate member whose disparity on held-out rows is at most so large, or the fairest if
-        there is none. Unless given, the largest λ that costs at most one point of accuracy and is no less fair
-        than others, up to a standard error.
+        Choose the most accurate member whose disparity on held-out rows is at most so large, or the fairest
+        if there is none. Unless given, the largest λ that costs at most one point of accuracy and is no less
+        fair than others, up to a standard error.
     epochs, batch : int, optional
         Passes over the rows, and rows in a step; by the number of rows unless given.
     hidden, layers : int
@@ -161,45 +161,36 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         a_obs, attributes = self._check_groups(sensitive_features, len(frame))
         device = resolve_device(self.device)
         encoder = FrameEncoder.learn(frame)
-        x = encoder.encode(frame)
+        table = OwnTable(encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes)
         seed = self._seed()
-        parts = _parts(y_obs, a_obs, self.validation_fraction, seed)
-        tables = [
-            Observed(
-                torch.from_numpy(x[rows]),
-                torch.from_numpy(y_obs[rows]),
-                torch.from_numpy(a_obs[rows]),
-                encoder.columns,
-                len(classes),
-                attributes.groups,
-                attributes,
-                tuple(word_of(each) for each in classes),
-            )
-            for rows in parts
-        ]
+        parts = table.parts(self.validation_fraction, seed)
+        train, validation = map(table.observed, parts)
         weights = tuple(map(float, self.weights)) if sensitive_features is not None else (0.0,)
-        settings = self._settings(tables[0].rows)
-        fitted = self._train(tables, weights, settings, seed, device)
+        settings = self._settings(train.rows)
+        config = flatten(asdict(settings)) | {
+            "weights": list(weights), "seed": seed, "share": self.validation_fraction, "rows": table.digest()
+        }  # fmt: skip
+        self.fit_ = self._train(train, validation, weights, settings, seed, device, config)
         self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
-        self.fit_ = fitted
         self.knows_groups_ = sensitive_features is not None
         self.source_: dict[str, Any] = {}
-        self.summary_ = _summary(frame, encoder, y_obs, classes, a_obs, attributes, self.knows_groups_, parts)
-        self.posterior_ = self._posterior(tables[0], seed)
-        self._judge(tables[1])
+        self.summary_ = table.summary(frame) | {"training_rows": train.rows, "held_out_rows": validation.rows}
+        self.posterior_ = self._posterior(train, seed)
+        self._judge(validation)
         return self
 
     def _train(
         self,
-        tables: list[Observed],
+        train: Observed,
+        validation: Observed,
         weights: tuple[float, ...],
         settings: Settings,
         seed: int,
         device: torch.device,
+        config: dict[str, Any],
     ) -> Fit:
-        """Train with progress, and with a checkpoint where one is asked for."""
+        """Train with progress, and with a checkpoint, which ``config`` is kept in, where one is asked for."""
         path = None if self.checkpoint is None else Path(self.checkpoint)
-        config = flatten(asdict(settings)) | {"weights": list(weights), "seed": seed, "rows": _digest(tables)}
         state = checkpoint.load(path, config, device) if path is not None and path.exists() else None
 
         def after_epoch(done: Progress) -> None:
@@ -213,7 +204,9 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             total=settings.epochs, initial=state["epoch"] if state else 0, unit="epoch", desc="fitting",
             disable=not self.verbose, file=sys.stderr,
         ) as bar:  # fmt: skip
-            fitted = fit(*tables, weights, settings, seed, device, after_epoch=after_epoch, state=state)
+            fitted = fit(
+                train, validation, weights, settings, seed, device, after_epoch=after_epoch, state=state
+            )
         if path is not None:
             path.unlink(missing_ok=True)
         return fitted
@@ -227,7 +220,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(y_obs)} labels.",
         )
         stated = y_obs < len(classes)
-        require(stated.any(), f"all {rows} labels are missing; at least two classes must be stated.")
+        require(bool(stated.any()), f"all {rows} labels are missing; at least two classes must be stated.")
         check_classification_targets(classes[y_obs[stated]])
         require(
             len(classes) > 1,
@@ -235,7 +228,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         )
         require(
             rows >= FEWEST_ROWS,
-            f"a table with n_samples={rows} is too small to fit and validate; give at least {FEWEST_ROWS} rows.",
+            f"a table with n_samples={rows} is too small to fit and to validate; give {FEWEST_ROWS} or more.",
         )
         return y_obs, classes
 
@@ -243,7 +236,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if sensitive_features is None:
             if any(weight > 0 for weight in self.weights):
                 warnings.warn(
-                    "no sensitive_features were given, so nothing is made fair: one member is trained, at λ = 0.",
+                    "no sensitive_features were given, so nothing is made fair: one member is fitted, λ = 0.",
                     stacklevel=3,
                 )
             return np.full(rows, NOBODY.outcomes - 1), NOBODY
@@ -403,12 +396,10 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
                 len(groups.outcomes) == len(x),
                 f"X has {len(x)} rows, but sensitive_features {len(groups.outcomes)}.",
             )
-            unknown = torch.full((len(x),), len(self.classes_))
-            names = tuple(map(word_of, self.classes_))
-            table = Observed(
-                x, unknown, torch.from_numpy(groups.outcomes), self.encoder_.columns, len(self.classes_),
-                self.attributes_.groups, self.attributes_, names,
-            )  # fmt: skip
+            unknown = np.full(len(x), len(self.classes_))
+            table = OwnTable(
+                x.numpy(), unknown, groups.outcomes, self.encoder_, self.classes_, self.attributes_
+            ).observed()
             fit_ = self.fit_
             pieces = [
                 encoding.log_joint_a[self.selected_].softmax(-1)
@@ -504,60 +495,3 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             content, arrays = state["fit_"]
             tensors = {name: torch.from_numpy(each) for name, each in arrays.items()}
             self.fit_ = self._restored_fit(content, tensors, torch.device("cpu"))
-
-
-def _digest(tables: list[Observed]) -> str:
-    """Of all rows, by which a checkpoint knows its own."""
-    digest = hashlib.sha256()
-    for table in tables:
-        assert isinstance(table.x, torch.Tensor)
-        for part in (table.x, table.y_obs, table.a_obs):
-            digest.update(part.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _parts(y_obs: np.ndarray, a_obs: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to validate on, alike in what they state."""
-    require(0 < share < 1, f"validation_fraction must be within (0, 1), got {share}.")
-    draw = np.random.default_rng(seed)
-    # In the order of what is stated, at random within, every so many rows one is held out.
-    order = np.lexsort((draw.random(len(y_obs)), a_obs, y_obs))
-    wanted = min(max(round(share * len(order)), 2), len(order) - 2)
-    place = np.unique(((np.arange(wanted) + draw.random()) * len(order) / wanted).astype(int) % len(order))
-    held_out = np.zeros(len(order), dtype=bool)
-    held_out[order[place]] = True
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-def _summary(
-    frame: pd.DataFrame,
-    encoder: FrameEncoder,
-    y_obs: np.ndarray,
-    classes: np.ndarray,
-    a_obs: np.ndarray,
-    attributes: Attributes,
-    knows_groups: bool,
-    parts: tuple[np.ndarray, np.ndarray],
-) -> dict[str, Any]:
-    """What the table held, for the report of a model."""
-    labels = [*map(word_of, classes), UNAVAILABLE]
-    counted = np.bincount(a_obs, minlength=attributes.outcomes) if knows_groups else []
-    return {
-        "rows": len(frame),
-        "training_rows": len(parts[0]),
-        "held_out_rows": len(parts[1]),
-        "labels": dict(zip(labels, np.bincount(y_obs, minlength=len(labels)).tolist(), strict=True)),
-        "groups": {
-            name: int(count) for name, count in zip(attributes.outcome_names, counted, strict=knows_groups)
-        },
-        "columns": [
-            {
-                "name": name,
-                "kind": "number" if name in {each.name for each in encoder.numbers}
-                else "left out" if name in encoder.left_out else "category",
-                "missing": int(is_missing(column).sum()),
-                "values": int(column.nunique()),
-            }
-            for name, (_, column) in zip(encoder.names, frame.items(), strict=True)
-        ],
-    }  # fmt: skip

@@ -15,8 +15,9 @@ class MembersAdamW(PyroOptim):
     """AdamW over parameters with a leading dimension of members.
 
     Pyro keeps an optimiser for each parameter; this keeps one, with two rates: ``lr`` for networks and
-    ``sites_lr`` for the few parameters of shared sites (``guide…sites.…``), which carry no weight decay, and
-    nor do those whose names end as one of ``spared`` does. Gradients are clipped to ``clip`` in norm *for each member*, so that members never mix.
+    ``sites_lr`` for the few parameters of shared sites (``guide…sites.…``), which carry no weight decay, as
+    those do not whose names end as one of ``spared`` does. Gradients are clipped to ``clip`` in norm *for
+    each member*, so that members never mix.
     """
 
     def __init__(

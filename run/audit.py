@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyro_fairvae.run.own_table import add_model, features_of, open_model, source_of
+from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model, source_of
 
 from pyro_fairvae.audit import DEPENDS_ON, audit
 from pyro_fairvae.checkpoint import write_json
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     model, table = open_model(arguments)
     source = source_of(model)
-    label = arguments.label or source.get("label")
-    groups = arguments.group.split(",") if arguments.group else source.get("groups")
-    require(bool(label and groups), "the model does not know them: name --label and --group.")
+    label: str = arguments.label or source.get("label", "")
+    groups: list[str] = listed(arguments.group or "") or source.get("groups", [])
+    require(bool(label and groups), "the model was fitted in Python: name --label and --group.")
     features = features_of(model, table)
     decided = (
         take_columns(table, [arguments.decisions], "decisions").iloc[:, 0]

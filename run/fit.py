@@ -7,7 +7,7 @@ hold. A fit that was interrupted goes on when the same command is given again.
 Examples:
   fairvae fit people.csv --label income --group sex --out model
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
-  fairvae fit people.parquet --label hired --group gender --drop id --risk ddp --max-disparity 0.05 --out model
+  fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pyro_fairvae.run.command import prepare, report
-from pyro_fairvae.run.own_table import add_machine
+from pyro_fairvae.run.own_table import add_machine, listed
 
 from pyro_fairvae.audit import audit
 from pyro_fairvae.checkpoint import make_folder, write_json
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.overwrite or not (arguments.out / DOCUMENT).exists(),
         f"{arguments.out} already holds a model; replace it by --overwrite, or choose another folder.",
     )
-    words, groups, drop = (_listed(each) for each in (arguments.missing, arguments.group, arguments.drop))
+    words, groups, drop = (listed(each) for each in (arguments.missing, arguments.group, arguments.drop))
     table = read_table(arguments.data, words)
     check_names(table)
     label = take_columns(table, [arguments.label], "label").iloc[:, 0]
@@ -129,13 +129,9 @@ def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
     return chosen
 
 
-def _listed(words: str) -> list[str]:
-    return [word.strip() for word in words.split(",") if word.strip()]
-
-
 def _numbers(words: str) -> tuple[float, ...]:
     try:
-        return tuple(map(float, _listed(words)))
+        return tuple(map(float, listed(words)))
     except ValueError:
         require(False, f"--weights expects numbers with commas between, got {words!r}.")
         raise

@@ -41,6 +41,11 @@ def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.D
     return model, read_table(arguments.data, source_of(model).get("missing", ()))
 
 
+def listed(words: str) -> list[str]:
+    """What stands between the commas."""
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
 def source_of(model: FairSSVAEClassifier) -> dict[str, Any]:
     """How fairvae fit read its table; empty for a model that was fitted in Python."""
     return dict(model.source_)

@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
-from pyro_fairvae.run.own_table import add_model, features_of, open_model
+from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model
 
 from pyro_fairvae.checkpoint import write_whole
 from pyro_fairvae.data.files import take_columns
@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     model, table = open_model(arguments)
-    kept = [name.strip() for name in arguments.keep.split(",") if name.strip()]
-    found = take_columns(table, kept, "columns to keep").reset_index(drop=True)
+    found = take_columns(table, listed(arguments.keep), "columns to keep").reset_index(drop=True)
     features = features_of(model, table)
     found = found.assign(decision=model.predict(features))
     probabilities = model.predict_proba(features)

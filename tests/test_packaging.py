@@ -33,7 +33,7 @@ LAYERS = [
     {"models"},
     {"guides"},
     {"objective"},
-    {"optimizer", "checkpoint", "program", "settling", "tilt", "fitted", "training"},
+    {"optimizer", "checkpoint", "program", "settling", "tilt", "fitted", "selection", "training", "saved"},
     {"crossfit", "binned", "posterior", "decisions", "audit"},
     {"estimator", "baselines"},
     {"studies"},

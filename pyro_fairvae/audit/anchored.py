@@ -8,9 +8,10 @@ The other rows know more: with :math:`w_a = 1 / P(S | A = a)`, every function φ
 
 since all rows together have the mean of φ that the stating ones have when each counts for the w of its group.
 These moments have G unknowns w and, with φ an indicator of (y, ŷ) times 1 or an imputed P(a|x, y, ŷ), more
-equations than that. What is left of them once w is estimated (by the generalised method of moments) has mean 0
-whatever φ is, so any multiple of it may be taken from a rate: a control variate. The multiple with the least
-variance is learned on other folds of the rows. An imputer that knows nothing leaves a rate as it was.
+equations than that. What is left of them once w is estimated (by the generalised method of moments) has
+mean 0 whatever φ is, so any multiple of it may be taken from a rate: a control variate. The multiple with
+the least variance is learned on other folds of the rows. An imputer that knows nothing leaves a rate as it
+was.
 
 Where withholding depends on the label, too, w has an entry for each group and label. Rates given y are then
 still unbiased on stating rows; those over all labels weigh rows by w.
@@ -50,7 +51,7 @@ class Rows:
 class Rates:
     """Estimates (classes, groups), NaN where no row tells, and what each row adds to their errors.
 
-    ``influence`` is (rows, classes, groups), and its mean is 0; ``extra`` is variance that few rows leave out.
+    ``influence`` is (rows, classes, groups), and its mean is 0; ``extra`` is variance that few rows hide.
     """
 
     values: np.ndarray
@@ -67,7 +68,7 @@ class Moments:
     """The moments E φ (1 − S w) = 0 of some rows, w estimated from them."""
 
     def __init__(self, functions: np.ndarray, weighs: np.ndarray) -> None:
-        """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a stating row counts for."""
+        """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a row counts for."""
         self.weights, self.residual, self.of_weights = _solve(functions, weighs)
 
     def left(self, functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -193,7 +194,7 @@ class Anchored:
         return np.where(usable, 1 - 1 / safe, np.nan), np.where(usable, error / safe**2, np.nan)
 
     def misfit(self) -> float:
-        """p-value of the moments that are left all being 0, as they are if the assumption holds; NaN if none."""
+        """p-value of the moments that are left being 0, as the assumption has it; NaN if none are left."""
         left = self.moments.left(self.functions, self.weighs, self.moments.weights)
         if left.shape[1] == 0:
             return float("nan")
@@ -203,7 +204,7 @@ class Anchored:
 
 
 def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
-    """φ, (rows, K): indicators of (y, ŷ), each also times the imputed probability of all groups but the last."""
+    """φ, (rows, K): indicators of (y, ŷ), each also times the imputed P of all groups but the last."""
     found = []
     for y in range(rows.classes + 1):
         for c in range(rows.classes):

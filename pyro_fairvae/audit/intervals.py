@@ -1,9 +1,9 @@
 r"""Intervals for the largest of several differences, where the bootstrap and the delta method fail.
 
-A disparity is :math:`\psi = \max_j d_j` over signed differences d of rates, of which estimates d̂ are normal
-with covariance V. It has a kink wherever two differences are equally large or all are 0, which is where a fair
-classifier lies, so ψ(d̂) is neither normal nor without bias there. The interval keeps every c that a test does
-not reject, one for each end, each at half of 1 − level:
+A disparity is :math:`\psi = \max_j d_j` over signed differences d of rates, of which estimates d̂ are
+normal with covariance V. It has a kink wherever two differences are equally large or all are 0, which is
+where a fair classifier lies, so ψ(d̂) is neither normal nor without bias there. The interval keeps every c
+that a test does not reject, one for each end, each at half of 1 − level:
 
 - :math:`\psi \le c`, a polytope, by the distance of d̂ from it in the metric of :math:`V^{-1}`;
 - :math:`\psi \ge c`, a union of half-spaces, by the distance of d̂ from the nearest.

@@ -19,7 +19,7 @@ SHOWN = 3  # faulty lines that are named
 
 
 def read_table(path: Path, missing_values: Sequence[str] = ()) -> pd.DataFrame:
-    """A table from a file; what it has of ``missing_values`` and of what pandas takes for a gap becomes one."""
+    """A table from a file; ``missing_values``, and all that pandas takes for a gap, become gaps."""
     ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     choose(f"kind of table of {path}", ending, FORMATS)
     require(path.is_file(), f"there is no file {path}.")
@@ -69,8 +69,9 @@ def _check_lines(path: Path, separator: str) -> None:
             raise InputError(f"{path}, line {lines.line_num}: {reason}.") from reason
     require(
         count == 0,
-        f"{path} has {len(header)} columns, but {count} lines have another number of values: {', '.join(faulty)}"
-        f"{' and so on' if count > SHOWN else ''}. Quote values that contain {separator!r}, or mend the lines.",
+        f"{path} has {len(header)} columns, but {count} lines have another number of values: "
+        f"{', '.join(faulty)}{' and so on' if count > SHOWN else ''}. Quote values that contain "
+        f"{separator!r}, or mend the lines.",
     )
 
 

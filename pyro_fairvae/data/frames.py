@@ -95,6 +95,12 @@ class FrameEncoder:
         )
         return FrameEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
 
+    def kind_of(self, name: str) -> str:
+        """What a column of the table counts as."""
+        if name in self.left_out:
+            return "left out"
+        return "number" if any(each.name == name for each in self.numbers) else "category"
+
     @property
     def blocks(self) -> tuple[tuple[str, int], ...]:
         """Name and width of each one-hot block: gaps of numbers, then the categories."""
@@ -140,8 +146,8 @@ class FrameEncoder:
                 there[number.name] = column.astype(float)
             elif not is_number(column):
                 raise InputError(
-                    f"column {number.name!r} held numbers when the model was fitted, but now holds values such "
-                    f"as {column.dropna().iloc[0]!r}."
+                    f"column {number.name!r} held numbers when the model was fitted, but now holds values "
+                    f"such as {column.dropna().iloc[0]!r}."
                 )
             check_finite(number.name, column)
         return there
@@ -170,8 +176,9 @@ def as_frame(X: Any) -> pd.DataFrame:
         raise InputError(f"Complex data not supported: X has the type {array.dtype}.")
     if array.ndim != 2:
         raise InputError(
-            f"X has the shape {array.shape}; expected a 2D array or table, (rows, columns). Reshape your data "
-            "using X.reshape(-1, 1) if it has a single feature or X.reshape(1, -1) if it is a single sample."
+            f"X has the shape {array.shape}; expected a 2D array or table, (rows, columns). Reshape your "
+            "data using X.reshape(-1, 1) if it has a single feature or X.reshape(1, -1) if it is a single "
+            "sample."
         )
     require(
         array.shape[1] > 0,

@@ -19,16 +19,16 @@ from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
 
 LIMITS = (
     "Fairness here means that error rates, or rates of decisions, are alike between the groups named on this "
-    "page. It says nothing of other groups, of single persons, or of whether the decision should be made by a "
-    "model at all.",
+    "page. It says nothing of other groups, of single persons, or of whether the decision should be made by "
+    "a model at all.",
     "How often people withhold is learned under the assumption that it depends on their group alone, and not "
     "on the label or on anything else. Where the audit says that it seems to, do not rely on the rates.",
     "Imputed groups are probabilities for estimating rates over many people. Do not use them as a statement "
     "about a person.",
     "The model is as good as the labels it was fitted to. If those were decided unfairly, a model that errs "
     "alike in all groups repeats it.",
-    "Members of the frontier were compared on rows held out of training, and those of small groups are few: a "
-    "difference of less than two standard errors may be chance. Audit new data before use, and again in use.",
+    "Members of the frontier were compared on rows held out of training, and those of small groups are few: "
+    "a difference of less than two standard errors may be chance. Audit new data before use and in use.",
 )
 
 
@@ -65,16 +65,17 @@ def _frontier(model: FairSSVAEClassifier, name: str, folder: Path) -> list[Block
             ]
         )  # fmt: skip
     words = (
-        f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['weight']:g}: an error of "
-        f"{_percent(chosen['error'])} % and a disparity ({metric}: {METRICS.get(metric, 'the risk it was trained for')}) "
-        f"of {_percent(chosen['disparity'])} %, on {model.summary_['held_out_rows']} rows held out of training."
+        f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['weight']:g}: an "
+        f"error of {_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
+        f"{model.summary_['held_out_rows']} rows held out of training. Disparity is {metric}: "
+        f"{METRICS.get(metric, 'the risk that was trained for')}."
     )
     figure = folder / "frontier.svg"
     draw_choice(figure, model.frontier_, model.selected_, metric)
     picture = Picture(
         figure,
         "; ".join(f"λ {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
-        "Error against disparity on held-out rows; bars are one standard error, the ring is the member that decides.",
+        "Error against disparity on held-out rows; bars are one standard error, the ring is who decides.",
     )
     note = "Disparity is expected under the imputed groups; standard errors in points."
     return [words, picture, Grid("Members to choose from", lines, note)]
@@ -144,8 +145,8 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
     interval = f"{100 * found.level:g} %"
     counts = found.rows
     words = (
-        f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do not; "
-        f"{counts['unlabelled']} are without a label. It is assumed that withholding depends on the "
+        f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do "
+        f"not; {counts['unlabelled']} are without a label. It is assumed that withholding depends on the "
         f"{found.depends_on} alone; the bounds assume nothing."
     )
     metrics = [["metric", "estimate", interval, "stated rows alone", interval, "bounds", "what it is"]]
@@ -194,7 +195,7 @@ def _data(model: FairSSVAEClassifier) -> list[Block]:
     source = model.source_.get("data")
     blocks: list[Block] = [f"Fitted to {source}." if source else "Fitted in Python."]
     blocks.append(Grid("Labels", counted("label", summary["labels"])))
-    if summary["groups"]:
+    if model.knows_groups_:
         blocks.append(Grid("Groups", counted("group", summary["groups"])))
     return [*blocks, Grid("Columns", columns)]
 

@@ -1,0 +1,312 @@
+"""Audits: coding what is given, estimating rates and disparities, saying what to mind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.audit.anchored import Anchored, Rates, Rows
+from pyro_fairvae.audit.bounds import worst_case
+from pyro_fairvae.audit.imputing import impute_groups
+from pyro_fairvae.audit.intervals import largest_interval
+from pyro_fairvae.audit.result import Audit
+from pyro_fairvae.data.frames import as_frame
+from pyro_fairvae.data.stated import code_groups, code_labels
+from pyro_fairvae.errors import InputError, choose, require
+
+METRICS = {
+    "deo": "largest difference between groups of P(Ŷ = y | Y = y, A), over labels y",
+    "deopp": "difference between groups of P(Ŷ = y | Y = y, A) for the label that matters",
+    "ddp": "largest difference between groups of P(Ŷ = c | A), over decisions c",
+}
+DEPENDS_ON = ("group", "group and label")
+FEW = 20  # stating rows of a cell below which it is said that they are few
+MISFIT = 0.01  # p-value below which the assumption is doubted
+
+
+def audit(
+    y_true: Any,
+    y_pred: Any,
+    sensitive_features: Any,
+    *,
+    X: Any = None,
+    model: Any = None,
+    groups_proba: Any = None,
+    depends_on: str = "group",
+    pos_label: Any = None,
+    level: float = 0.9,
+    missing_values: Sequence[Any] = (),
+    random_state: int = 0,
+) -> Audit:
+    r"""Disparities of any classifier's decisions where some rows do not state their group.
+
+    Parameters
+    ----------
+    y_true, y_pred
+        Labels, NaN where unknown, and decisions.
+    sensitive_features
+        One column of groups, or several, NaN, None or one of ``missing_values`` where not stated.
+    X
+        Features that tell something of the group. Trees learn P(a | x, y, ŷ) from them, cross-fitted.
+    model
+        Alternatively a fitted model with ``predict_groups_proba``, which is asked about ``X``. It must not
+        have been fitted on these rows.
+    groups_proba
+        Alternatively P(a | row) itself, (rows, groups), in the order of the sorted names of the groups, by an
+        imputer that did not see these rows' groups.
+    depends_on
+        What withholding may depend on: the ``"group"``, or ``"group and label"``. Rates given the label are
+        unbiased in either case, rates over all labels (DDP) not: they then rest on the imputations telling
+        groups apart.
+    pos_label
+        The label of DEOPP; the last in order unless given.
+
+    Without X, model or probabilities only labels and decisions of rows that withhold are used. A bad imputer
+    makes intervals wider, and not wrong: see :mod:`pyro_fairvae.audit.anchored`. Intervals of a largest
+    difference are those of :mod:`pyro_fairvae.audit.intervals`.
+    """
+    choose("assumption", depends_on, DEPENDS_ON)
+    require(0.5 <= level < 1, f"level must be within [0.5, 1), got {level}.")
+    rows, attributes, classes = _coded(y_true, y_pred, sensitive_features, missing_values, model)
+    positive = _positive(pos_label, classes)
+    notes: list[str] = []
+    by_label = depends_on == "group and label"
+    kept = rows.y < rows.classes if by_label else np.ones(len(rows), dtype=bool)
+    if not kept.all():
+        notes.append(f"{(~kept).sum()} rows without a label are left out, as withholding may depend on it.")
+    imputed = _imputed(rows, attributes, X, model, groups_proba, random_state)
+    if imputed is None and X is not None:
+        notes.append("X is not used: some group is stated by too few rows to learn from.")
+    rows = Rows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
+    anchored = Anchored(rows, None if imputed is None else imputed[kept], by_label)
+    notes += _notes(rows, attributes, classes, anchored, by_label)
+    odds, odds_stated = anchored.odds(), anchored.odds(adjusted=False)
+    parity, parity_stated = anchored.parity(), anchored.parity(adjusted=False)
+    everything = range(len(classes))
+    metrics = {
+        name: _metric(rows, found, stated, over, level, given_label)
+        for name, found, stated, over, given_label in (
+            ("deo", odds, odds_stated, everything, True),
+            ("deopp", odds, odds_stated, [positive], True),
+            ("ddp", parity, parity_stated, everything, False),
+        )
+    }
+    names = attributes.group_names
+    words = [str(each) for each in classes]
+    rates = _rate_lines(odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], names, rows, level, True)
+    rates += _rate_lines(parity, parity_stated, [f"P(Ŷ = {w})" for w in words], names, rows, level, False)
+    return Audit(
+        pd.DataFrame(metrics).T.rename_axis("metric"),
+        pd.DataFrame(rates),
+        _group_lines(rows, names, anchored, level),
+        {
+            "rows": len(rows),
+            "stated": int(rows.stated.sum()),
+            "withheld": int((~rows.stated).sum()),
+            "unlabelled": int((rows.y == rows.classes).sum()),
+        },
+        depends_on,
+        level,
+        tuple(notes),
+    )
+
+
+def _coded(
+    y_true: Any, y_pred: Any, sensitive_features: Any, missing_values: Sequence[Any], model: Any
+) -> tuple[Rows, Attributes, np.ndarray]:
+    """Everything as codes, of the groups of ``model`` where it names them."""
+    known = getattr(model, "attributes_", None)
+    groups = code_groups(sensitive_features, missing_values, known)
+    _, found = code_labels(y_true, what="y_true")
+    decided, decisions = code_labels(y_pred, what="y_pred")
+    require(bool((decided < len(decisions)).all()), "y_pred has gaps; every row needs a decision.")
+    try:
+        classes = np.union1d(found, decisions)
+    except TypeError as reason:
+        raise InputError(
+            f"y_true holds {found.dtype} and y_pred {decisions.dtype}; give both in the same kind of values."
+        ) from reason
+    require(
+        len(classes) > 1, f"labels and decisions have one value, {classes.tolist()}; expected two or more."
+    )
+    y, _ = code_labels(y_true, classes, "y_true")
+    decided, _ = code_labels(y_pred, classes, "y_pred")
+    sizes = {len(y), len(decided), len(groups.outcomes)}
+    require(
+        len(sizes) == 1,
+        f"y_true, y_pred and sensitive_features have {len(y)}, {len(decided)} and {len(groups.outcomes)} "
+        "rows; they must have the same number.",
+    )
+    rows = Rows(y, decided, groups.codes, len(classes), groups.attributes.groups)
+    require(
+        bool(rows.stated.any()), "no row states its group in full; an audit is anchored on those that do."
+    )
+    return rows, groups.attributes, classes
+
+
+def _positive(pos_label: Any, classes: np.ndarray) -> int:
+    if pos_label is None:
+        return len(classes) - 1
+    words = [str(each) for each in classes]
+    return words.index(choose("pos_label", str(pos_label), words))
+
+
+def _imputed(
+    rows: Rows, attributes: Attributes, X: Any, model: Any, groups_proba: Any, seed: int
+) -> np.ndarray | None:
+    require(
+        model is None or (X is not None and groups_proba is None),
+        "model is asked about X: give X beside it, and no groups_proba.",
+    )
+    require(groups_proba is None or X is None, "give X or groups_proba, not both.")
+    if model is not None:
+        require(
+            hasattr(model, "predict_groups_proba"),
+            f"model, a {type(model).__name__}, has no predict_groups_proba; give X alone, and groups are "
+            "imputed by trees that are learned from it.",
+        )
+        groups_proba = model.predict_groups_proba(X)
+    if groups_proba is not None:
+        given = np.asarray(groups_proba, dtype=float)
+        require(
+            given.shape == (len(rows), attributes.groups) and bool(np.isfinite(given).all()),
+            f"groups_proba has the shape {given.shape}; expected finite numbers for {len(rows)} rows and the "
+            f"groups {', '.join(attributes.group_names)}.",
+        )
+        return given
+    if X is None or bool(rows.stated.all()):
+        return None
+    table = as_frame(X)
+    require(len(table) == len(rows), f"X has {len(table)} rows, but labels have {len(rows)}.")
+    return impute_groups(table, rows, seed)
+
+
+def _pairs(groups: np.ndarray) -> list[tuple[int, int]]:
+    return [(int(a), int(b)) for a in groups for b in groups if a != b]
+
+
+def _metric(
+    rows: Rows, found: Rates, stated: Rates, over: Sequence[int], level: float, given_label: bool
+) -> dict[str, float]:
+    """A largest difference over the classes ``over`` and all pairs of groups that have a rate."""
+    line: dict[str, float] = {}
+    for prefix, rates in (("", found), ("stated_", stated)):
+        estimate, low, high = _largest(rates, over, level)
+        line |= {f"{prefix}estimate": estimate, f"{prefix}low": low, f"{prefix}high": high}
+    bounds = [_bounds(rows, c, given_label) for c in over]
+    line["bound_low"] = float(np.max([low for low, _ in bounds]))
+    line["bound_high"] = float(np.max([high for _, high in bounds]))
+    return line
+
+
+def _largest(rates: Rates, over: Sequence[int], level: float) -> tuple[float, float, float]:
+    groups = rates.values.shape[1]
+    contrasts = []
+    for c in over:
+        for a, b in _pairs(np.flatnonzero(~np.isnan(rates.values[c]))):
+            contrast = np.zeros((rates.values.shape[0], groups))
+            contrast[c, a], contrast[c, b] = 1, -1
+            contrasts.append(contrast.ravel())
+    if not contrasts:
+        return float("nan"), float("nan"), float("nan")
+    matrix = np.array(contrasts)
+    differences = matrix @ np.nan_to_num(rates.values.ravel())
+    low, high = largest_interval(differences, matrix @ rates.covariance() @ matrix.T, level)
+    return float(differences.max()), low, high
+
+
+def _bounds(rows: Rows, c: int, given_label: bool) -> tuple[float, float]:
+    """Bounds of the difference in P(Ŷ = c | Y = c, A), or P(Ŷ = c | A), on these rows."""
+    inside = rows.y == c if given_label else np.ones(len(rows), dtype=bool)
+    hit = rows.decided == c
+
+    def by_group(chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(rows.group[chosen], minlength=rows.groups + 1)
+
+    hits, misses = by_group(inside & hit), by_group(inside & ~hit)
+    return worst_case(hits[:-1], misses[:-1], (int(hits[-1]), int(misses[-1])))
+
+
+def _rate_lines(
+    found: Rates,
+    stated: Rates,
+    titles: Sequence[str],
+    names: Sequence[str],
+    rows: Rows,
+    level: float,
+    given_label: bool,
+) -> list[dict[str, Any]]:
+    z = stats.norm.ppf((1 + level) / 2)
+    lines = []
+    for c, title in enumerate(titles):
+        for g, name in enumerate(names):
+            inside = (rows.group == g) & ((rows.y == c) | (not given_label))
+            line: dict[str, Any] = {"rate": title, "group": name}
+            for prefix, rates in (("", found), ("stated_", stated)):
+                value = rates.values[c, g]
+                variance = np.square(rates.influence[:, c, g]).sum() / len(rows) ** 2 + rates.extra[c, g]
+                half = z * np.sqrt(variance)
+                line[f"{prefix}estimate"] = float(value)
+                line[f"{prefix}low"] = float(np.clip(value - half, 0, 1))
+                line[f"{prefix}high"] = float(np.clip(value + half, 0, 1))
+            lines.append(line | {"stated_rows": int(inside.sum())})
+    return lines
+
+
+def _group_lines(rows: Rows, names: Sequence[str], anchored: Anchored, level: float) -> pd.DataFrame:
+    stated = np.bincount(rows.group[rows.stated], minlength=rows.groups)
+    rate, error = anchored.withholding()
+    if not (~rows.stated).any():
+        rate, error = np.zeros(rows.groups), np.zeros(rows.groups)
+    z = stats.norm.ppf((1 + level) / 2)
+    # A rate that moments cannot tell has an interval that says so.
+    low, high = np.clip(rate - z * error, 0, 1), np.clip(rate + z * error, 0, 1)
+    rate = np.clip(rate, 0, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        withheld = np.clip(stated * rate / (1 - rate), 0, (~rows.stated).sum())
+    return pd.DataFrame(
+        {
+            "stated": stated, "withhold": rate, "withhold_low": low, "withhold_high": high,
+            "withheld": withheld,
+        },
+        index=pd.Index(names, name="group"),
+    )  # fmt: skip
+
+
+def _notes(
+    rows: Rows, attributes: Attributes, classes: np.ndarray, anchored: Anchored, by_label: bool
+) -> list[str]:
+    notes = []
+    for g, name in enumerate(attributes.group_names):
+        for c, label in enumerate(classes):
+            stating = int(((rows.group == g) & (rows.y == c)).sum())
+            if stating == 0:
+                notes.append(f"no row of {name} with label {label} states its group: it is left out there.")
+            elif stating < FEW:
+                notes.append(
+                    f"only {stating} rows of {name} with label {label} state their group; mind the intervals."
+                )
+    misfit = anchored.misfit()
+    if misfit < MISFIT:
+        reason = "group and label" if by_label else "group"
+        advice = (
+            "Mind the bounds." if by_label else "Try depends_on='group and label', and mind the bounds, too."
+        )
+        notes.append(
+            f"withholding seems to depend on more than the {reason} (p = {misfit:.2g}); estimates may be "
+            f"off. {advice}"
+        )
+    if by_label and not anchored.helps:
+        notes.append("without imputed groups DDP rests on labels and decisions alone; give X.")
+    if not by_label:
+        notes.append(
+            "if withholding depended on the label, too, DEO and DEOPP of stated rows would still be "
+            "unbiased, and DDP would not; see depends_on. If it depended on the "
+            "decision, only the bounds would hold."
+        )
+    return notes

@@ -1,0 +1,123 @@
+"""What an audit found, as tables, text and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    ``metrics`` has a line for each metric: the estimate with its interval, the same from stating rows alone
+    (``stated_…``), and ``bound_low`` and ``bound_high``, which hold whatever the reason for withholding.
+    ``rates`` has a line for each rate of each group, ``groups`` one for each group: how many state it, how
+    often it is withheld by these rows, and how many of those who withhold it has. ``notes`` says in words
+    what to mind.
+    """
+
+    metrics: pd.DataFrame
+    rates: pd.DataFrame
+    groups: pd.DataFrame
+    rows: dict[str, int]
+    depends_on: str
+    level: float
+    notes: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in types that JSON has."""
+        return {
+            "metrics": _records(self.metrics.reset_index()),
+            "rates": _records(self.rates),
+            "groups": _records(self.groups.reset_index()),
+            "rows": self.rows,
+            "depends_on": self.depends_on,
+            "level": self.level,
+            "notes": list(self.notes),
+        }
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> Audit:
+        return Audit(
+            _table(content["metrics"]).set_index("metric"),
+            _table(content["rates"]),
+            _table(content["groups"]).set_index("group"),
+            dict(content["rows"]),
+            content["depends_on"],
+            content["level"],
+            tuple(content["notes"]),
+        )
+
+    def __str__(self) -> str:
+        shown = f"{100 * self.level:g} %"
+        metrics = pd.DataFrame(
+            {
+                "estimate": self.metrics["estimate"].map(_number),
+                shown: _intervals(self.metrics, ""),
+                "stated rows alone": self.metrics["stated_estimate"].map(_number),
+                f"{shown} ": _intervals(self.metrics, "stated_"),
+                "bounds without assumption": _intervals(self.metrics, "bound_"),
+            }
+        )
+        rates = pd.DataFrame(
+            {
+                "rate": self.rates["rate"],
+                "group": self.rates["group"],
+                "estimate": self.rates["estimate"].map(_number),
+                shown: _intervals(self.rates, ""),
+                "stated rows alone": self.rates["stated_estimate"].map(_number),
+                f"{shown} ": _intervals(self.rates, "stated_"),
+                "stated rows": self.rates["stated_rows"],
+            }
+        )
+        groups = pd.DataFrame(
+            {
+                "stated rows": self.groups["stated"],
+                "withhold": self.groups["withhold"].map(_number),
+                shown: _intervals(self.groups, "withhold_"),
+                "of those who withhold": self.groups["withheld"].map(
+                    lambda n: "–" if np.isnan(n) else f"{n:.0f}"
+                ),
+            }
+        )
+        counts = self.rows
+        lines = [
+            f"{counts['rows']} rows: {counts['stated']} state their group, {counts['withheld']} do not; "
+            f"{counts['unlabelled']} without a label.",
+            f"Assumed: whether a group is stated depends on the {self.depends_on} alone.",
+            "",
+            metrics.to_string(),
+            "",
+            groups.to_string(),
+            "",
+            rates.to_string(index=False),
+            *(f"\nnote: {words}" for words in self.notes),
+        ]
+        return "\n".join(lines)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {key: value.item() if isinstance(value, np.generic) else value for key, value in line.items()}
+        for line in table.to_dict("records")
+    ]
+
+
+def _table(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """The table of :func:`_records`, with NaN where JSON had null."""
+    return pd.DataFrame(
+        [{key: np.nan if value is None else value for key, value in line.items()} for line in records]
+    )
+
+
+def _number(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.3f}"
+
+
+def _intervals(table: pd.DataFrame, prefix: str) -> pd.Series:
+    pairs = zip(table[f"{prefix}low"], table[f"{prefix}high"], strict=True)
+    return pd.Series([f"[{_number(low)}, {_number(high)}]" for low, high in pairs], index=table.index)

@@ -15,18 +15,19 @@ import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
 from pyro_fairvae import checkpoint, saved
-from pyro_fairvae.attributes import UNAVAILABLE, Attributes
+from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.batch import Observed
-from pyro_fairvae.data.frames import FrameEncoder, as_frame
+from pyro_fairvae.data.frames import FrameEncoder, as_frame, check_names
 from pyro_fairvae.data.own_table import OwnTable
-from pyro_fairvae.data.stated import code_groups, code_labels, word_of
+from pyro_fairvae.data.stated import code_groups, code_labels
 from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.estimator_checks import check_groups, check_labels
+from pyro_fairvae.estimator_state import estimator_content, restore_estimator, restored_fit
 from pyro_fairvae.fitted import Fit
 from pyro_fairvae.options import build, flatten
 from pyro_fairvae.posterior import calibrate_fit, summarise
@@ -36,11 +37,9 @@ from pyro_fairvae.selection import imputed_cells, metric_of, metrics_on_validati
 from pyro_fairvae.tilt import decision_scores
 from pyro_fairvae.training import Progress, check_weights, fit, resolve_device
 
-FEWEST_ROWS = 8
 BATCHES, STEPS = 24, 600  # in an epoch at least, where there are rows for it; in a fit at least
 MOST_EPOCHS = 200
 ENOUGH = 500  # training rows from which intervals can be cross-fitted
-NOBODY = Attributes.single(("0", "1"))  # groups that nobody states, where none are given
 
 
 class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
@@ -156,16 +155,23 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
         frame = as_frame(X)
+        check_names(frame)
         validate_data(self, X, skip_check_array=True)
-        y_obs, classes = self._check_labels(y, len(frame))
-        a_obs, attributes = self._check_groups(sensitive_features, len(frame))
+        given = self._weights()
+        y_obs, classes = check_labels(y, len(frame))
+        if sensitive_features is None and any(given):
+            warnings.warn(
+                "no sensitive_features were given, so nothing is made fair: one member is fitted, λ = 0.",
+                stacklevel=2,
+            )
+        a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
         device = resolve_device(self.device)
         encoder = FrameEncoder.learn(frame)
         table = OwnTable(encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes)
         seed = self._seed()
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
-        weights = tuple(map(float, self.weights)) if sensitive_features is not None else (0.0,)
+        weights = given if sensitive_features is not None else (0.0,)
         settings = self._settings(train.rows)
         config = flatten(asdict(settings)) | {
             "weights": list(weights), "seed": seed, "share": self.validation_fraction, "rows": table.digest()
@@ -177,6 +183,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         self.summary_ = table.summary(frame) | {"training_rows": train.rows, "held_out_rows": validation.rows}
         self.posterior_ = self._posterior(train, seed)
         self._judge(validation)
+        if self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
         return self
 
     def _train(
@@ -191,7 +199,10 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     ) -> Fit:
         """Train with progress, and with a checkpoint, which ``config`` is kept in, where one is asked for."""
         path = None if self.checkpoint is None else Path(self.checkpoint)
-        state = checkpoint.load(path, config, device) if path is not None and path.exists() else None
+        state = None
+        if path is not None:
+            checkpoint.make_folder(path.parent)
+            state = checkpoint.load(path, config, device) if path.exists() else None
 
         def after_epoch(done: Progress) -> None:
             if path is not None:
@@ -204,59 +215,19 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             total=settings.epochs, initial=state["epoch"] if state else 0, unit="epoch", desc="fitting",
             disable=not self.verbose, file=sys.stderr,
         ) as bar:  # fmt: skip
-            fitted = fit(
+            return fit(
                 train, validation, weights, settings, seed, device, after_epoch=after_epoch, state=state
             )
-        if path is not None:
-            path.unlink(missing_ok=True)
-        return fitted
-
-    def _check_labels(self, y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        if np.ndim(y) == 2 and not isinstance(y, pd.DataFrame):
-            y = column_or_1d(y, warn=True)
-        y_obs, classes = code_labels(y)
-        require(
-            len(y_obs) == rows,
-            f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(y_obs)} labels.",
-        )
-        stated = y_obs < len(classes)
-        require(bool(stated.any()), f"all {rows} labels are missing; at least two classes must be stated.")
-        check_classification_targets(classes[y_obs[stated]])
-        require(
-            len(classes) > 1,
-            f"y has one class, {word_of(classes[0])}; a classifier needs at least two classes to tell apart.",
-        )
-        require(
-            rows >= FEWEST_ROWS,
-            f"a table with n_samples={rows} is too small to fit and to validate; give {FEWEST_ROWS} or more.",
-        )
-        return y_obs, classes
-
-    def _check_groups(self, sensitive_features: Any, rows: int) -> tuple[np.ndarray, Attributes]:
-        if sensitive_features is None:
-            if any(weight > 0 for weight in self.weights):
-                warnings.warn(
-                    "no sensitive_features were given, so nothing is made fair: one member is fitted, λ = 0.",
-                    stacklevel=3,
-                )
-            return np.full(rows, NOBODY.outcomes - 1), NOBODY
-        groups = code_groups(sensitive_features, self.missing_values)
-        require(
-            len(groups.outcomes) == rows,
-            f"X has {rows} rows, but sensitive_features {len(groups.outcomes)}; they must have the same.",
-        )
-        return groups.outcomes, groups.attributes
 
     def _settings(self, rows: int) -> Settings:
-        check_weights(self.weights)
         require(
             self.max_disparity is None or 0 <= self.max_disparity <= 1,
             f"max_disparity must be within [0, 1], got {self.max_disparity}.",
         )
         power = 2 ** round(math.log2(max(rows / BATCHES, 1)))
-        batch = self.batch or min(max(power, 32), 1024)
-        steps = math.ceil(rows / batch)
-        epochs = self.epochs or min(max(30, math.ceil(STEPS / steps)), MOST_EPOCHS)
+        batch = min(max(power, 32), 1024) if self.batch is None else self.batch
+        steps = math.ceil(rows / max(batch, 1))
+        epochs = min(max(30, math.ceil(STEPS / steps)), MOST_EPOCHS) if self.epochs is None else self.epochs
         own = {
             "risk": self.risk,
             "epochs": epochs,
@@ -269,6 +240,16 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         twice = sorted(own.keys() & given.keys())
         require(not twice, f"{', '.join(twice)} given in options, but is a parameter of its own; set that.")
         return build(Settings, own | given)
+
+    def _weights(self) -> tuple[float, ...]:
+        try:
+            weights = tuple(map(float, self.weights))
+        except (TypeError, ValueError) as reason:
+            raise InputError(
+                f"weights must be numbers, one for each member, got {self.weights!r}."
+            ) from reason
+        check_weights(weights)
+        return weights
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)) and self.random_state >= 0:
@@ -297,8 +278,10 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
                 "standard_error": [each["standard_error"] for each in found],
             }
         )
+        if not self.knows_groups_:
+            self.frontier_[["disparity", "standard_error"]] = np.nan  # of groups that nobody knows
         self.selected_ = select(self.fit_.weights_of_risk, found, self.metric_)
-        if self.max_disparity is not None:
+        if self.max_disparity is not None and self.knows_groups_:
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
 
     def select(self, max_disparity: float | None = None, *, weight: float | None = None) -> Self:
@@ -320,14 +303,15 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if len(within):
             return int(within["error"].idxmin())
         fairest = int(disparity.idxmin())
+        least = f"{disparity[fairest]:.3f}" if np.isfinite(disparity[fairest]) else "one that is not known"
         require(
             or_fairest,
             f"no member has a disparity of at most {limit} on held-out rows; the fairest, at weight "
-            f"{self.frontier_['weight'][fairest]:g}, has {disparity[fairest]:.3f}. Fit with larger weights.",
+            f"{self.frontier_['weight'][fairest]:g}, has {least}. Fit with larger weights.",
         )
         warnings.warn(
             f"no member has a disparity of at most {limit} on held-out rows; the fairest is chosen, with "
-            f"{disparity[fairest]:.3f}.",
+            f"{least}.",
             stacklevel=4,
         )
         return fairest
@@ -409,78 +393,40 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy on rows that have a label."""
+        check_is_fitted(self)
+        decided = self.predict(X)
         codes, _ = code_labels(y, self.classes_)
+        require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
         known = codes < len(self.classes_)
         require(bool(known.any()), "all labels are missing; nothing can be scored.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        decided = self.predict(X)[known]
-        return float(accuracy_score(self.classes_[codes[known]], decided, sample_weight=weight))
+        return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
 
     def _encoded(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
         frame = as_frame(X)
+        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
+        named = hasattr(self, "feature_names_in_")
+        if isinstance(X, pd.DataFrame) and named:
+            self.encoder_.aligned(frame)  # which knows what a lacking column may be called now
         validate_data(self, X, reset=False, skip_check_array=True)
+        if isinstance(X, pd.DataFrame) != named:
+            frame.columns = pd.Index(self.encoder_.names)  # by place; scikit-learn has warned
         return torch.from_numpy(self.encoder_.encode(frame))
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model."""
         check_is_fitted(self)
-        saved.write_model(Path(folder), *self._content(), overwrite)
+        saved.write_model(Path(folder), *estimator_content(self), overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:
         """The model of a folder; no code from the folder is run."""
-        return cls()._restore(*saved.read_model(Path(folder)), device)
-
-    def _content(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """The fitted model as what JSON has and as tensors by name."""
-        parameters = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self.get_params(deep=False).items()
-            if name not in ("callback", "checkpoint", "random_state", "device") and saved.is_plain(value)
-        }
-        fitted, tensors = saved.fit_content(self.fit_)
-        document = {
-            "parameters": parameters,
-            "classes": saved.classes_content(self.classes_),
-            "attributes": {"names": self.attributes_.names, "values": self.attributes_.values},
-            "knows_groups": self.knows_groups_,
-            "columns": self.encoder_.to_dict(),
-            "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "features": self.n_features_in_,
-            "fit": fitted,
-            "selected": self.selected_,
-            "metric": self.metric_,
-            "frontier": self.frontier_.to_dict("list"),
-            "posterior": self.posterior_,
-            "summary": self.summary_,
-            "source": self.source_,
-        }
-        return document, tensors
-
-    def _restore(self, document: dict[str, Any], tensors: dict[str, torch.Tensor], device: str) -> Self:
-        self.set_params(**document["parameters"])
-        self.classes_ = saved.classes_from(document["classes"])
-        given = document["attributes"]
-        self.attributes_ = Attributes(tuple(given["names"]), tuple(map(tuple, given["values"])))
-        self.knows_groups_ = bool(document["knows_groups"])
-        self.encoder_ = FrameEncoder.from_dict(document["columns"])
-        if document["feature_names"]:
-            self.feature_names_in_ = np.array(document["feature_names"], dtype=object)
-        self.n_features_in_ = int(document["features"])
-        self.fit_ = self._restored_fit(document["fit"], tensors, resolve_device(device))
-        self.selected_ = int(document["selected"])
-        self.metric_ = document["metric"]
-        self.frontier_ = pd.DataFrame(document["frontier"]).astype(float)  # null becomes NaN
-        self.posterior_, self.summary_ = document["posterior"], document["summary"]
-        self.source_ = document["source"]
-        return self
-
-    def _restored_fit(
-        self, content: dict[str, Any], tensors: dict[str, torch.Tensor], device: torch.device
-    ) -> Fit:
-        names = tuple(map(word_of, self.classes_))
-        return saved.fit_from(content, tensors, self.encoder_.columns, names, self.attributes_, device)
+        document, tensors = saved.read_model(Path(folder))
+        chosen, model = resolve_device(device), cls()
+        with saved.restoring(Path(folder)):
+            restore_estimator(model, document, tensors, chosen)
+        return model
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -494,4 +440,4 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(state.get("fit_"), tuple):
             content, arrays = state["fit_"]
             tensors = {name: torch.from_numpy(each) for name, each in arrays.items()}
-            self.fit_ = self._restored_fit(content, tensors, torch.device("cpu"))
+            self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))

@@ -14,7 +14,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model, source_of
+from pyro_fairvae.run.own_table import (
+    add_model,
+    features_of,
+    listed,
+    open_model,
+    source_of,
+    warnings_in_words,
+)
 
 from pyro_fairvae.audit import DEPENDS_ON, audit
 from pyro_fairvae.checkpoint import write_json
@@ -41,21 +48,20 @@ def run(arguments: argparse.Namespace) -> None:
     label: str = arguments.label or source.get("label", "")
     groups: list[str] = listed(arguments.group or "") or source.get("groups", [])
     require(bool(label and groups), "the model was fitted in Python: name --label and --group.")
+    labels = take_columns(table, [label], "label").iloc[:, 0]
+    stated = take_columns(table, groups, "group")
+    theirs = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
-    decided = (
-        take_columns(table, [arguments.decisions], "decisions").iloc[:, 0]
-        if arguments.decisions
-        else model.predict(features)
-    )
-    found = audit(
-        take_columns(table, [label], "label").iloc[:, 0],
-        decided,
-        take_columns(table, groups, "group"),
-        X=features,
-        model=model,
-        depends_on=arguments.depends_on,
-        level=arguments.level,
-    )
+    with warnings_in_words():
+        found = audit(
+            labels,
+            theirs.iloc[:, 0] if arguments.decisions else model.predict(features),
+            stated,
+            X=features,
+            model=model if model.knows_groups_ else None,
+            depends_on=arguments.depends_on,
+            level=arguments.level,
+        )
     print(found)
     if arguments.out is not None:
         write_json(arguments.out, found.to_dict())

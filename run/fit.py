@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pyro_fairvae.run.command import prepare, report
-from pyro_fairvae.run.own_table import add_machine, listed
+from pyro_fairvae.run.own_table import add_machine, listed, warnings_in_words
 
 from pyro_fairvae.audit import audit
-from pyro_fairvae.checkpoint import make_folder, write_json
+from pyro_fairvae.checkpoint import write_json
 from pyro_fairvae.data.files import read_table, take_columns
 from pyro_fairvae.data.frames import check_names
 from pyro_fairvae.data.stated import is_missing
-from pyro_fairvae.errors import require
+from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.estimator import FairSSVAEClassifier
 from pyro_fairvae.report import channels_table, frontier_table
 from pyro_fairvae.saved import DOCUMENT
@@ -75,17 +75,24 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.out} already holds a model; replace it by --overwrite, or choose another folder.",
     )
     words, groups, drop = (listed(each) for each in (arguments.missing, arguments.group, arguments.drop))
+    require(arguments.label not in groups, f"{arguments.label!r} cannot be both the label and a group.")
+    for name in drop:
+        require(
+            name not in (arguments.label, *groups),
+            f"{name!r} is the label or a group, which are no features anyway; leave it out of --drop.",
+        )
+    weights = _numbers(arguments.weights)
     table = read_table(arguments.data, words)
-    check_names(table)
+    table.columns = pd.Index(check_names(table))
     label = take_columns(table, [arguments.label], "label").iloc[:, 0]
     sensitive = take_columns(table, groups, "group")
-    taken = [arguments.label, *groups, *(str(name) for name in take_columns(table, drop, "columns to drop"))]
-    require(arguments.label not in groups, f"{arguments.label!r} cannot be both the label and a group.")
-    features = table[[name for name in table.columns if str(name) not in taken]]
+    dropped = take_columns(table, drop, "columns to drop")
+    features = table.drop(columns=[arguments.label, *groups, *dropped])
+    require(features.shape[1] > 0, f"{arguments.data} has no column that is left as a feature.")
     audited = _held_out(len(table), arguments.holdout, arguments.seed)
     model = FairSSVAEClassifier(
         risk=arguments.risk,
-        weights=_numbers(arguments.weights),
+        weights=weights,
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
         device=str(device),
@@ -93,8 +100,8 @@ def run(arguments: argparse.Namespace) -> None:
         verbose=int(not arguments.quiet),
         checkpoint=arguments.out / CHECKPOINT,
     )
-    make_folder(arguments.out)
-    model.fit(features[~audited], label[~audited], sensitive[~audited])
+    with warnings_in_words():
+        model.fit(features[~audited], label[~audited], sensitive[~audited])
     model.source_ = {
         "label": arguments.label,
         "groups": groups,
@@ -113,12 +120,16 @@ def run(arguments: argparse.Namespace) -> None:
 def _audit_held_out(
     model: FairSSVAEClassifier, features: pd.DataFrame, label: pd.Series, groups: pd.DataFrame, out: Path
 ) -> None:
-    """Audit rows that nothing has seen, where there are enough of them."""
+    """Audit rows that nothing has seen, where they can be; the model is saved already, and stays."""
     (out / AUDIT).unlink(missing_ok=True)
     if not len(features) or is_missing(label).all() or groups.isna().any(axis=1).all():
         report("No rows were held out that state label and group, so nothing is audited.")
         return
-    found = audit(label, model.predict(features), groups, X=features, model=model)
+    try:
+        found = audit(label, model.predict(features), groups, X=features, model=model)
+    except InputError as reason:
+        report(f"The rows held out could not be audited: {reason}")
+        return
     write_json(out / AUDIT, found.to_dict())
     print(f"\nAudit of {len(features)} rows that were kept out of fitting\n{found}")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from pyro_fairvae.run.command import prepare
+from pyro_fairvae.run.command import prepare, report
 
 from pyro_fairvae.data.files import read_table
-from pyro_fairvae.errors import InputError
+from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.estimator import FairSSVAEClassifier
 
 
@@ -34,11 +38,35 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.DataFrame]:
     """The model with its member chosen, and the table as the model's own was read."""
+    if arguments.out is not None:
+        check_writable(arguments.out)
     device: torch.device = prepare(arguments)
     model = FairSSVAEClassifier.load(arguments.model, str(device))
     if arguments.weight is not None or arguments.max_disparity is not None:
         model.select(arguments.max_disparity, weight=arguments.weight)
     return model, read_table(arguments.data, source_of(model).get("missing", ()))
+
+
+def check_writable(path: Path) -> None:
+    """Raise now, and not after the work, where a file cannot be written."""
+    require(not path.is_dir(), f"cannot write {path}: it is a folder; name a file.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as reason:
+        raise InputError(f"cannot write {path}: {reason.strerror}.") from reason
+
+
+@contextmanager
+def warnings_in_words() -> Iterator[None]:
+    """Warnings of the library as messages, without the line of code that gave them."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        report(f"fairvae: warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show
+        yield
 
 
 def listed(words: str) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model
@@ -19,6 +20,8 @@ from pyro_fairvae.run.own_table import add_model, features_of, listed, open_mode
 from pyro_fairvae.checkpoint import write_whole
 from pyro_fairvae.data.files import take_columns
 from pyro_fairvae.data.stated import word_of
+from pyro_fairvae.errors import require
+from pyro_fairvae.estimator import FairSSVAEClassifier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,16 +38,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     model, table = open_model(arguments)
-    found = take_columns(table, listed(arguments.keep), "columns to keep").reset_index(drop=True)
+    keep = list(dict.fromkeys(listed(arguments.keep)))
+    kept = take_columns(table, keep, "columns to keep").rename(columns=str).reset_index(drop=True)
+    titles = _titles(model, arguments.groups)
+    twice = [name for name in keep if name in titles]
+    require(not twice, f"{', '.join(map(repr, twice))} cannot be kept: predictions have that name.")
     features = features_of(model, table)
-    found = found.assign(decision=model.predict(features))
-    probabilities = model.predict_proba(features)
-    names = [f"P({word_of(each)})" for each in model.classes_]
-    parts = [found, pd.DataFrame(probabilities, columns=names)]
+    decision = pd.Series(model.predict(features)).map({each: _decision(each) for each in model.classes_})
+    found = [decision.to_frame(), pd.DataFrame(model.predict_proba(features))]
     if arguments.groups:
-        groups = model.predict_groups_proba(features)
-        parts.append(pd.DataFrame(groups, columns=[f"P({name})" for name in model.groups_]))
-    write_whole(arguments.out, pd.concat(parts, axis=1).to_csv(index=False, float_format="%.6g"))
-    counts = ", ".join(f"{label}: {count}" for label, count in found["decision"].value_counts().items())
+        found.append(pd.DataFrame(model.predict_groups_proba(features)))
+    predictions = pd.concat(found, axis=1).set_axis(titles, axis=1)
+    content = pd.concat([kept, predictions], axis=1).to_csv(index=False, float_format="%.6g")
+    write_whole(arguments.out, content)
+    counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
     print(f"{len(table)} rows decided by the member at λ = {model.fit_.weights_of_risk[model.selected_]:g}")
     print(f"({counts}); they are in {arguments.out}")
+
+
+def _titles(model: FairSSVAEClassifier, groups: bool) -> list[str]:
+    """The decision, P of each class, and of each group, which may have the name of a class."""
+    titles = ["decision", *(f"P({word_of(each)})" for each in model.classes_)]
+    if groups:
+        require(model.knows_groups_, "the model was fitted without groups; leave out --groups.")
+        named = ", ".join(model.attributes_.names)
+        titles += [f"P({named} = {group})" for group in model.groups_]
+    return titles
+
+
+def _decision(label: Any) -> Any:
+    """A class as a table had it: whole numbers become floating-point ones where a column has gaps."""
+    return int(label) if isinstance(label, float) and label.is_integer() else label

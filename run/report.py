@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 from pyro_fairvae.run.fit import AUDIT
+from pyro_fairvae.run.own_table import check_writable, warnings_in_words
 
 from pyro_fairvae.audit import Audit
 from pyro_fairvae.errors import InputError
@@ -27,15 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     model = FairSSVAEClassifier.load(arguments.model, "cpu")
+    out = arguments.out or arguments.model / "report.html"
+    check_writable(out)
     path = arguments.audit or arguments.model / AUDIT
     found = read_audit(path) if arguments.audit or path.exists() else None
-    out = arguments.out or arguments.model / "report.html"
-    write_model_page(out, model, found, str(arguments.model))
+    with warnings_in_words():
+        write_model_page(out, model, found, str(arguments.model))
     print(f"The report is {out}")
 
 
 def read_audit(path: Path) -> Audit:
     try:
-        return Audit.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as reason:
+        found = Audit.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        str(found)  # which reads all that a page does
+        return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
         raise InputError(f"{path} is not what fairvae audit --out writes: {reason}.") from reason

@@ -35,7 +35,7 @@ LAYERS = [
     {"objective"},
     {"optimizer", "checkpoint", "program", "settling", "tilt", "fitted", "selection", "training", "saved"},
     {"crossfit", "binned", "posterior", "decisions", "audit"},
-    {"estimator", "baselines"},
+    {"estimator_checks", "estimator_state", "estimator", "baselines"},
     {"studies"},
     {"report"},
     {"run"},

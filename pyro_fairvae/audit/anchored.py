@@ -14,7 +14,8 @@ the least variance is learned on other folds of the rows. An imputer that knows 
 was.
 
 Where withholding depends on the label, too, w has an entry for each group and label. Rates given y are then
-still unbiased on stating rows; those over all labels weigh rows by w.
+still unbiased on stating rows; those over all labels weigh rows by w, and are not told where the moments do
+not tell w.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from scipy import stats
 FOLDS = 5
 FEWEST = 10  # rows on either side that a moment needs
 ROUNDS = 3  # of weighting moments and estimating w
+DRAWN = 0.25  # to the mean, of variances under the assumption
 
 
 @dataclass(frozen=True)
@@ -59,38 +61,47 @@ class Rates:
     extra: np.ndarray
 
     def covariance(self) -> np.ndarray:
-        """Of all rates, in the order of ``values.ravel()``."""
+        """Of all rates, in the order of ``values.ravel()``; ``extra`` leaves correlations as they are."""
         flat = self.influence.reshape(len(self.influence), -1)
-        return flat.T @ flat / len(flat) ** 2 + np.diag(self.extra.ravel())
+        found = flat.T @ flat / len(flat) ** 2
+        variance, extra = np.diag(found).copy(), self.extra.ravel()
+        factor = np.sqrt(1 + np.divide(extra, variance, out=np.zeros_like(extra), where=variance > 0))
+        found *= np.outer(factor, factor)
+        np.fill_diagonal(found, variance + extra)
+        return np.asarray(found)
 
 
 class Moments:
     """The moments E φ (1 − S w) = 0 of some rows, w estimated from them."""
 
-    def __init__(self, functions: np.ndarray, weighs: np.ndarray) -> None:
-        """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a row counts for."""
-        self.weights, self.residual, self.of_weights = _solve(functions, weighs)
+    def __init__(self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> None:
+        """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a row counts for.
+
+        Where the moments do not tell w, ``start`` (W,) is kept; ``known`` are the entries that they tell.
+        """
+        self.weights, self.residual, self.of_weights, self.known = _solve(functions, weighs, start)
 
     def left(self, functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """What is left of the moments of rows once w is estimated, (rows, K − W)."""
         return (functions @ self.residual) * (1 - weighs @ weights)[:, None]
 
 
-def _solve(functions: np.ndarray, weighs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """w; a basis (K, K − W) of moments that tell nothing of w; and (K, W), by which moments move w."""
+def _solve(functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
+    """w; a basis (K, K − W) of moments that tell nothing of w; (K, W), how others move w; what is told."""
     rows, entries = len(functions), weighs.shape[1]
     slopes, totals = functions.T @ weighs / rows, functions.mean(0)
     whiten = _inverse_root(functions.T @ functions / rows)
-    weights = np.zeros(entries)
+    totals = totals - slopes @ start
     for _ in range(ROUNDS):
-        weights = np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ totals)
+        weights = start + np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ totals)
         errors = functions * (1 - weighs @ weights)[:, None]
         errors -= errors.mean(0)
         whiten = _inverse_root(errors.T @ errors / rows)
     inverse = np.linalg.pinv(whiten.T @ slopes)
-    weights = inverse @ (whiten.T @ totals)
+    weights = start + inverse @ (whiten.T @ totals)
     directions, _, _ = np.linalg.svd(whiten.T @ slopes)
-    return weights, whiten @ directions[:, entries:], whiten @ inverse.T
+    known = np.diag(inverse @ whiten.T @ slopes) > 1 - 1e-6
+    return weights, whiten @ directions[:, entries:], whiten @ inverse.T, known
 
 
 def _inverse_root(matrix: np.ndarray) -> np.ndarray:
@@ -109,21 +120,31 @@ class Anchored:
     def __init__(self, rows: Rows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
         self.rows, self.by_label = rows, by_label
         self.functions = _functions(rows, imputed)
-        entry = rows.group * (rows.classes if by_label else 1) + (rows.y if by_label else 0)
-        entries = rows.groups * (rows.classes if by_label else 1)
-        self.weighs = np.zeros((len(rows), entries))
+        kinds = rows.classes if by_label else 1
+        kind = rows.y if by_label else np.zeros(len(rows), dtype=int)
+        self.weighs = np.zeros((len(rows), rows.groups * kinds))
         stated = np.flatnonzero(rows.stated)
-        self.weighs[stated, entry[stated]] = 1
-        self.moments = Moments(self.functions, self.weighs)
+        self.weighs[stated, rows.group[stated] * kinds + kind[stated]] = 1
+        # What w would be if groups did not differ; it is w where no row withholds.
+        everyone, stating = np.bincount(kind, minlength=kinds), np.bincount(kind[stated], minlength=kinds)
+        start = np.tile(np.where(stating > 0, everyone / np.maximum(stating, 1), 1.0), rows.groups)
+        self.moments = Moments(self.functions, self.weighs, start)
+        # Entries that moments tell, or that are 1, or of no row at all.
+        self.known = self.moments.known | (start == 1) | (self.weighs.sum(0) == 0)
         self.fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
         self.elsewhere = [
-            Moments(self.functions[self.fold != f], self.weighs[self.fold != f]) for f in range(FOLDS)
+            Moments(self.functions[self.fold != f], self.weighs[self.fold != f], start) for f in range(FOLDS)
         ]
 
     @property
     def helps(self) -> bool:
         """Whether there are more moments than unknowns, so that rows which withhold can say anything."""
         return self.moments.residual.shape[1] > 0
+
+    @property
+    def told(self) -> np.ndarray:
+        """Whether the moments tell how often a group withholds, (groups,)."""
+        return np.asarray(self.known.reshape(self.rows.groups, -1).all(1))
 
     def odds(self, adjusted: bool = True) -> Rates:
         """P(Ŷ = y | Y = y, A = a), (classes, groups)."""
@@ -146,7 +167,7 @@ class Anchored:
             for g in range(rows.groups):
                 inside = condition & (rows.group == g)
                 mass = np.where(inside, counts, 0.0)
-                if not inside.any():
+                if not inside.any() or (weighted and not self.told[g]):
                     continue
                 share = mass.mean()
                 rate = float((mass * hit).mean() / share)
@@ -182,25 +203,47 @@ class Anchored:
             taken[inside] = here @ multiple
         return taken
 
-    def withholding(self) -> tuple[np.ndarray, np.ndarray]:
-        """1 − P(S | A = a) with its standard error, (groups,) each; NaN where moments cannot tell."""
-        groups = self.rows.groups
-        if self.by_label or self.functions.shape[1] < groups:
-            return np.full(groups, np.nan), np.full(groups, np.nan)
-        weights, influence = self.moments.weights, self._weights_influence()
-        error = np.sqrt(np.square(influence - influence.mean(0)).sum(0)) / len(influence)
-        usable = weights > 1e-6
-        safe = np.where(usable, weights, 1.0)
-        return np.where(usable, 1 - 1 / safe, np.nan), np.where(usable, error / safe**2, np.nan)
+    def withholding(self, z: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """1 − P(S | A = a) with an interval of z standard errors, (groups,) each.
+
+        The interval is that of the mean w of a group's rows, of which the rate is a function; where moments
+        cannot tell it, the rate is NaN and the interval everything.
+        """
+        rows, groups = self.rows, self.rows.groups
+        rate, low, high = np.full(groups, np.nan), np.zeros(groups), np.ones(groups)
+        each, influence = self.weighs @ self.moments.weights, self._weights_influence()
+        for g in range(groups):
+            inside = (rows.group == g).astype(float)
+            share = inside.mean()
+            if share == 0 or not self.told[g]:
+                continue
+            weight = (inside * each).mean() / share
+            error = inside * (each - weight) + influence @ (self.weighs.T @ inside / len(rows))
+            deviation = np.sqrt(np.square(error - error.mean()).sum()) / len(rows) / share
+            rate[g], low[g], high[g] = 1 - 1 / np.maximum(weight + z * deviation * np.array([0, -1, 1]), 1)
+        return rate, low, high
 
     def misfit(self) -> float:
         """p-value of the moments that are left being 0, as the assumption has it; NaN if none are left."""
         left = self.moments.left(self.functions, self.weighs, self.moments.weights)
         if left.shape[1] == 0:
             return float("nan")
-        mean, centred = left.mean(0), left - left.mean(0)
-        statistic = len(left) * mean @ np.linalg.pinv(centred.T @ centred / len(left)) @ mean
-        return float(stats.chi2.sf(statistic, left.shape[1]))
+        mean, basis = left.mean(0), self.functions @ self.moments.residual
+        covariance = (basis * self._slack()[:, None]).T @ basis / len(left)
+        return float(stats.chi2.sf(len(left) * mean @ np.linalg.pinv(covariance) @ mean, left.shape[1]))
+
+    def _slack(self) -> np.ndarray:
+        """E (1 − S w)² = E w − 1 given φ, (rows,), by least squares on stating rows and drawn to its mean.
+
+        The squares themselves are those of a few rows of large w. Where such rows happen to be absent, their
+        mean is far too small, and the assumption would be doubted though it holds.
+        """
+        stated = self.rows.stated
+        weight = (self.weighs @ np.maximum(self.moments.weights, 1))[stated]
+        root = np.sqrt(weight)
+        slope = np.linalg.lstsq(self.functions[stated] * root[:, None], (weight - 1) * root, rcond=None)[0]
+        fitted = np.clip(self.functions @ slope, weight.min() - 1, weight.max() - 1)
+        return np.asarray((1 - DRAWN) * fitted + DRAWN * np.average(weight - 1, weights=weight))
 
 
 def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
@@ -218,6 +261,10 @@ def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
 
 
 def _left_out(hits: int, rows: int) -> float:
-    """Variance that a rate near 0 or 1 of few rows seems not to have (after Agresti and Coull 1998)."""
+    """Variance that a rate near 0 or 1 of few rows seems not to have (after Agresti and Coull 1998).
+
+    A rate next to 0 or 1 also lies to one side of what they take for the middle.
+    """
     rate, softened = hits / rows, (hits + 2) / (rows + 4)
-    return max(0.0, softened * (1 - softened) / (rows + 4) - rate * (1 - rate) / rows)
+    aside = (rate - softened) ** 2 if min(hits, rows - hits) < 2 else 0.0
+    return max(0.0, softened * (1 - softened) / (rows + 4) + aside - rate * (1 - rate) / rows)

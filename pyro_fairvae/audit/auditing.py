@@ -16,7 +16,7 @@ from pyro_fairvae.audit.imputing import impute_groups
 from pyro_fairvae.audit.intervals import largest_interval
 from pyro_fairvae.audit.result import Audit
 from pyro_fairvae.data.frames import as_frame
-from pyro_fairvae.data.stated import code_groups, code_labels
+from pyro_fairvae.data.stated import code_groups, code_labels, word_of
 from pyro_fairvae.errors import InputError, choose, require
 
 METRICS = {
@@ -65,6 +65,12 @@ def audit(
         groups apart.
     pos_label
         The label of DEOPP; the last in order unless given.
+    level
+        The share of cases in which an interval is to hold, from 0.5 to below 1.
+    missing_values
+        What else than NaN or None means that a group is not stated, such as ``("unknown",)``.
+    random_state
+        Seed of the folds and trees that impute groups from ``X``.
 
     Without X, model or probabilities only labels and decisions of rows that withhold are used. A bad imputer
     makes intervals wider, and not wrong: see :mod:`pyro_fairvae.audit.anchored`. Intervals of a largest
@@ -79,8 +85,13 @@ def audit(
     kept = rows.y < rows.classes if by_label else np.ones(len(rows), dtype=bool)
     if not kept.all():
         notes.append(f"{(~kept).sum()} rows without a label are left out, as withholding may depend on it.")
+    require(
+        bool((kept & rows.stated).any()),
+        "no row has a label and states its group, which depends_on='group and label' takes; "
+        "give labels, or depends_on='group'.",
+    )
     imputed = _imputed(rows, attributes, X, model, groups_proba, random_state)
-    if imputed is None and X is not None:
+    if imputed is None and X is not None and not rows.stated.all():
         notes.append("X is not used: some group is stated by too few rows to learn from.")
     rows = Rows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
     anchored = Anchored(rows, None if imputed is None else imputed[kept], by_label)
@@ -97,7 +108,7 @@ def audit(
         )
     }
     names = attributes.group_names
-    words = [str(each) for each in classes]
+    words = [word_of(each) for each in classes]
     rates = _rate_lines(odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], names, rows, level, True)
     rates += _rate_lines(parity, parity_stated, [f"P(Ŷ = {w})" for w in words], names, rows, level, False)
     return Audit(
@@ -129,7 +140,8 @@ def _coded(
         classes = np.union1d(found, decisions)
     except TypeError as reason:
         raise InputError(
-            f"y_true holds {found.dtype} and y_pred {decisions.dtype}; give both in the same kind of values."
+            f"y_true holds values such as {found.tolist()[0]!r} and y_pred such as "
+            f"{decisions.tolist()[0]!r}; give both in the same kind of values."
         ) from reason
     require(
         len(classes) > 1, f"labels and decisions have one value, {classes.tolist()}; expected two or more."
@@ -152,8 +164,9 @@ def _coded(
 def _positive(pos_label: Any, classes: np.ndarray) -> int:
     if pos_label is None:
         return len(classes) - 1
-    words = [str(each) for each in classes]
-    return words.index(choose("pos_label", str(pos_label), words))
+    same = [c for c, each in enumerate(classes) if each == pos_label]
+    words = [word_of(each) for each in classes]
+    return same[0] if same else words.index(choose("pos_label", word_of(pos_label), words))
 
 
 def _imputed(
@@ -172,18 +185,30 @@ def _imputed(
         )
         groups_proba = model.predict_groups_proba(X)
     if groups_proba is not None:
-        given = np.asarray(groups_proba, dtype=float)
-        require(
-            given.shape == (len(rows), attributes.groups) and bool(np.isfinite(given).all()),
-            f"groups_proba has the shape {given.shape}; expected finite numbers for {len(rows)} rows and the "
-            f"groups {', '.join(attributes.group_names)}.",
-        )
-        return given
-    if X is None or bool(rows.stated.all()):
+        return _checked(groups_proba, len(rows), attributes)
+    if X is None:
         return None
     table = as_frame(X)
-    require(len(table) == len(rows), f"X has {len(table)} rows, but labels have {len(rows)}.")
-    return impute_groups(table, rows, seed)
+    require(
+        len(table) == len(rows),
+        f"X has {len(table)} rows, but y_true and y_pred have {len(rows)}; give the same rows.",
+    )
+    return None if rows.stated.all() else impute_groups(table, rows, seed)
+
+
+def _checked(groups_proba: Any, rows: int, attributes: Attributes) -> np.ndarray:
+    wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
+    try:
+        given = np.asarray(groups_proba, dtype=float)
+    except (TypeError, ValueError) as reason:
+        raise InputError(f"groups_proba is not all numbers; {wanted}.") from reason
+    require(
+        given.shape == (rows, attributes.groups),
+        f"groups_proba has the shape {given.shape}; {wanted}, in so many columns in this order.",
+    )
+    strange = int((~np.isfinite(given)).sum())
+    require(strange == 0, f"groups_proba has {strange} values that are NaN or infinite; {wanted}.")
+    return given
 
 
 def _pairs(groups: np.ndarray) -> list[tuple[int, int]]:
@@ -198,9 +223,10 @@ def _metric(
     for prefix, rates in (("", found), ("stated_", stated)):
         estimate, low, high = _largest(rates, over, level)
         line |= {f"{prefix}estimate": estimate, f"{prefix}low": low, f"{prefix}high": high}
-    bounds = [_bounds(rows, c, given_label) for c in over]
-    line["bound_low"] = float(np.max([low for low, _ in bounds]))
-    line["bound_high"] = float(np.max([high for _, high in bounds]))
+    # A class in which no two groups can be compared is left out, as in the estimate.
+    bounds = [found for found in (_bounds(rows, c, given_label) for c in over) if not np.isnan(found).any()]
+    line["bound_low"] = max((low for low, _ in bounds), default=float("nan"))
+    line["bound_high"] = max((high for _, high in bounds), default=float("nan"))
     return line
 
 
@@ -260,13 +286,9 @@ def _rate_lines(
 
 def _group_lines(rows: Rows, names: Sequence[str], anchored: Anchored, level: float) -> pd.DataFrame:
     stated = np.bincount(rows.group[rows.stated], minlength=rows.groups)
-    rate, error = anchored.withholding()
-    if not (~rows.stated).any():
-        rate, error = np.zeros(rows.groups), np.zeros(rows.groups)
-    z = stats.norm.ppf((1 + level) / 2)
-    # A rate that moments cannot tell has an interval that says so.
-    low, high = np.clip(rate - z * error, 0, 1), np.clip(rate + z * error, 0, 1)
-    rate = np.clip(rate, 0, 1)
+    rate, low, high = anchored.withholding(float(stats.norm.ppf((1 + level) / 2)))
+    if rows.stated.all():
+        rate, low, high = np.zeros((3, rows.groups))
     with np.errstate(divide="ignore", invalid="ignore"):
         withheld = np.clip(stated * rate / (1 - rate), 0, (~rows.stated).sum())
     return pd.DataFrame(
@@ -282,8 +304,14 @@ def _notes(
     rows: Rows, attributes: Attributes, classes: np.ndarray, anchored: Anchored, by_label: bool
 ) -> list[str]:
     notes = []
+    withheld = not rows.stated.all()
+    words = [word_of(each) for each in classes]
+    absent = [c for c in range(rows.classes) if not (rows.y == c).any()]
+    notes += [f"no row has the label {words[c]}, so that rates given it cannot be told." for c in absent]
     for g, name in enumerate(attributes.group_names):
-        for c, label in enumerate(classes):
+        for c, label in enumerate(words):
+            if c in absent:
+                continue
             stating = int(((rows.group == g) & (rows.y == c)).sum())
             if stating == 0:
                 notes.append(f"no row of {name} with label {label} states its group: it is left out there.")
@@ -301,9 +329,15 @@ def _notes(
             f"withholding seems to depend on more than the {reason} (p = {misfit:.2g}); estimates may be "
             f"off. {advice}"
         )
-    if by_label and not anchored.helps:
+    lost = [name for name, told in zip(attributes.group_names, anchored.told, strict=True) if not told]
+    if by_label and lost:
+        notes.append(
+            f"how often {', '.join(lost)} withhold at each label cannot be told; DDP leaves them out. "
+            "Give X or groups_proba, or more rows."
+        )
+    elif by_label and withheld and not anchored.helps:
         notes.append("without imputed groups DDP rests on labels and decisions alone; give X.")
-    if not by_label:
+    if withheld and not by_label:
         notes.append(
             "if withholding depended on the label, too, DEO and DEOPP of stated rows would still be "
             "unbiased, and DDP would not; see depends_on. If it depended on the "

@@ -5,11 +5,12 @@ normal with covariance V. It has a kink wherever two differences are equally lar
 where a fair classifier lies, so ψ(d̂) is neither normal nor without bias there. The interval keeps every c
 that a test does not reject, one for each end, each at half of 1 − level:
 
-- :math:`\psi \le c`, a polytope, by the distance of d̂ from it in the metric of :math:`V^{-1}`;
-- :math:`\psi \ge c`, a union of half-spaces, by the distance of d̂ from the nearest.
+- :math:`\psi \le c`, a polytope, by the distance of d̂ from it in the metric of :math:`V^{-1}`, whose
+  distribution is simulated at the point of the polytope that is nearest to d̂;
+- :math:`\psi \ge c`, a union of half-spaces, which is rejected where each of them is (an intersection–union
+  test, Berger 1982), so that the upper end is :math:`\max_j \hat d_j + z \sqrt{V_{jj}}`.
 
-The distribution of either distance is simulated at the point of its hypothesis that is nearest to d̂. Where a
-single difference stands out, both ends are those of its own normal interval.
+Where a single difference stands out, both ends are those of its own normal interval.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy import stats
 
 DRAWS = 2000
 STEPS = 14  # of bisection
@@ -48,19 +50,9 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
         simulated = np.square(drawn - project(drawn, normals, bound)).sum(1)
         return distance > np.quantile(simulated, 1 - tail)
 
-    def above(c: float) -> bool:
-        """Whether ψ ≥ c is rejected."""
-        lacking = (c - differences[active]) / deviation[active]
-        j = int(lacking.argmin())
-        to_face = root[active] @ (root[active][j] / deviation[active][j]) * lacking[j]
-        drawn = (differences[active] + to_face) + noise @ root[active].T
-        simulated = ((c - drawn) / deviation[active]).min(1)
-        return lacking[j] > np.quantile(simulated, 1 - tail)
-
     low = _edge(below, 0.0, max(largest, 0.0)) if below(0.0) else 0.0
-    start = max(largest, 0.0)
-    high = _edge(lambda c: not above(c), start, 1.0) if start < 1 and above(1.0) else 1.0
-    return low, min(high, 1.0)
+    high = float((differences + stats.norm.ppf(1 - tail) * deviation).max())
+    return low, min(max(high, 0.0), 1.0)
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -77,14 +69,18 @@ def project(points: np.ndarray, normals: np.ndarray, bounds: np.ndarray) -> np.n
     Each point, (points, dimensions), has a multiplier for each face, by which faces are met in turn.
     """
     x = points.copy()
+    moving = np.arange(len(points))
     multipliers = np.zeros((len(normals), len(points)))
     for _ in range(SWEEPS):
-        largest = 0.0
+        here, largest = x[moving], np.zeros(len(moving))
         for normal, bound, multiplier in zip(normals, bounds, multipliers, strict=True):
-            step = np.maximum(x @ normal - bound, -multiplier)
-            x -= step[:, None] * normal
+            step = np.maximum(here @ normal - bound, -multiplier)
+            here -= step[:, None] * normal
             multiplier += step
-            largest = max(largest, float(np.abs(step).max()))
-        if largest < EXACT:
+            largest = np.maximum(largest, np.abs(step))
+        x[moving] = here
+        on = largest >= EXACT
+        if not on.any():
             break
+        moving, multipliers = moving[on], multipliers[:, on]
     return x

@@ -101,10 +101,13 @@ class Audit:
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {key: value.item() if isinstance(value, np.generic) else value for key, value in line.items()}
-        for line in table.to_dict("records")
-    ]
+    return [{key: _plain(value) for key, value in line.items()} for line in table.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, which knows no NaN."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _table(records: list[dict[str, Any]]) -> pd.DataFrame:

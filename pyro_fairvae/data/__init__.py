@@ -1,5 +1,6 @@
 """Data sets, and how demographics and labels go missing in them."""
 
+from pyro_fairvae.data.adult import raw_adult
 from pyro_fairvae.data.missingness import LEVELS, Missingness, hide
 from pyro_fairvae.data.registry import DATASETS, AnyTable, Dataset, Splits, load, split, split_complete
 from pyro_fairvae.data.synthetic import synthetic
@@ -16,6 +17,7 @@ __all__ = [
     "Table",
     "hide",
     "load",
+    "raw_adult",
     "split",
     "split_complete",
     "synthetic",

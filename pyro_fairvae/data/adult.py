@@ -38,6 +38,17 @@ CLASSES = ("<=50K", ">50K")
 GROUPS = ("gender", "race", "race5", "gender+race")
 
 
+def raw_adult(folder: str | Path | None = None) -> pd.DataFrame:
+    """Both files of Adult as one table of 48,842 people, as published, with gaps where it says ``?``."""
+    where = SOURCE.locate(folder)
+    files = [
+        pd.read_csv(where / name, names=COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip)
+        for name, skip in (("adult.data", 0), ("adult.test", 1))
+    ]
+    raw = pd.concat(files, ignore_index=True)
+    return raw.assign(income=raw["income"].str.rstrip("."))  # which the second file ends its labels with
+
+
 def read_adult(group: str, folder: str | Path | None = None) -> Table:
     """Adult as AIF360 prepares it: both files together, rows with ``?`` and ``fnlwgt`` dropped.
 
@@ -45,12 +56,7 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
     at once. Their columns are not among the features; of gender and race the one that is not asked for is, as
     a category of two values. Class 1 is an income above 50K.
     """
-    where = SOURCE.locate(folder)
-    files = [
-        pd.read_csv(where / name, names=COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip).dropna()
-        for name, skip in (("adult.data", 0), ("adult.test", 1))
-    ]
-    raw = pd.concat(files, ignore_index=True)
+    raw = raw_adult(folder).dropna(ignore_index=True)
     codes = {
         "gender": raw["sex"].eq("Male"),
         "race": raw["race"].eq("White"),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 import pandas as pd
 
+from pyro_fairvae.data.stated import is_missing
 from pyro_fairvae.errors import InputError, choose, require
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -20,17 +23,28 @@ SHOWN = 3  # faulty lines that are named
 
 def read_table(path: Path, missing_values: Sequence[str] = ()) -> pd.DataFrame:
     """A table from a file; ``missing_values``, and all that pandas takes for a gap, become gaps."""
-    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    ending = ending_of(path)
     choose(f"kind of table of {path}", ending, FORMATS)
     require(path.is_file(), f"there is no file {path}.")
     try:
         table = (
             _read_parquet(path, missing_values) if ending == ".parquet" else _read_lines(path, missing_values)
         )
-    except (OSError, UnicodeDecodeError) as reason:
+    except UnicodeDecodeError as reason:
+        raise InputError(
+            f"{path} is not text in UTF-8 (byte {reason.start}: {reason.reason}); save it as UTF-8, for "
+            "example by iconv -f latin1 -t utf8."
+        ) from reason
+    except (OSError, EOFError, zlib.error) as reason:
         raise InputError(f"cannot read {path}: {reason}.") from reason
     require(len(table) > 0, f"{path} has no rows.")
     return table
+
+
+def ending_of(path: Path) -> str:
+    """The ending that tells the kind of a table, in small letters."""
+    suffixes = path.suffixes[-2:] if path.suffix.lower() == ".gz" else [path.suffix]
+    return "".join(suffixes).lower()
 
 
 def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
@@ -38,15 +52,34 @@ def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
         table = pd.read_parquet(path)
     except (ValueError, OSError) as reason:
         raise InputError(f"{path} is not a table in Parquet, or is broken: {reason}.") from reason
-    return table.mask(table.isin(list(missing_values))) if missing_values else table
+    _check_header(path, [str(name) for name in table.columns])
+    if not missing_values:
+        return table
+    return pd.DataFrame({name: each.mask(is_missing(each, missing_values)) for name, each in table.items()})
 
 
 def _read_lines(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
-    separator = SEPARATORS[path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix]
+    ending = ending_of(path)
+    separator = SEPARATORS[ending.removesuffix(".gz")]
     _check_lines(path, separator)
-    return pd.read_csv(
-        path, sep=separator, skipinitialspace=True, na_values=list(missing_values), low_memory=False
-    )
+    try:
+        table = pd.read_csv(
+            path,
+            sep=separator,
+            skipinitialspace=True,
+            index_col=False,
+            na_values=list(missing_values),
+            low_memory=False,
+            compression="gzip" if ending.endswith(".gz") else None,
+        )
+    except pd.errors.ParserError as reason:
+        raise InputError(f"{path} cannot be read as a table: {str(reason).strip()}.") from reason
+    return table.rename(columns=str.strip)
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    twice = sorted(name for name, count in Counter(header).items() if count > 1)
+    require(not twice, f"{path} has several columns called {', '.join(map(repr, twice))}; rename them.")
 
 
 def _check_lines(path: Path, separator: str) -> None:
@@ -55,11 +88,10 @@ def _check_lines(path: Path, separator: str) -> None:
     count = 0
     with _open(path) as file:
         lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        header = [name.strip() for name in next(lines, [])]
-        require(bool(header), f"{path} is empty.")
-        twice = sorted({name for name in header if header.count(name) > 1})
-        require(not twice, f"{path} has several columns called {', '.join(map(repr, twice))}; rename them.")
         try:
+            header = [name.strip() for name in next((fields for fields in lines if fields), [])]
+            require(bool(header), f"{path} is empty.")
+            _check_header(path, header)
             for fields in lines:
                 if fields and len(fields) != len(header):
                     count += 1
@@ -76,7 +108,7 @@ def _check_lines(path: Path, separator: str) -> None:
 
 
 def _open(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")
 

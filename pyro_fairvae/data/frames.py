@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +19,24 @@ import pandas as pd
 from scipy import sparse
 
 from pyro_fairvae.batch import Columns
+from pyro_fairvae.data.numeric import (
+    KINDS,
+    NUMBERS,
+    PLAIN,
+    check_finite,
+    is_number,
+    kind_of_numbers,
+    numbers_of,
+    settled,
+)
 from pyro_fairvae.data.stated import word_of
 from pyro_fairvae.data.tables import Floats
 from pyro_fairvae.errors import InputError, require
 
 MOST_CATEGORIES = 64  # of a column, the commonest; all others count as one
 FEWEST = 5  # rows that a category must have to count as one of its own, where a column has too many
+FARTHEST = 1e6  # deviations from the mean that a value counts as at most; 32 bits would overflow further on
+ROUNDING = 16 * np.finfo(float).eps  # of the largest value: differences that are none
 
 
 @dataclass(frozen=True)
@@ -34,10 +48,15 @@ class Number:
     mean: float
     deviation: float
     gaps: bool
+    kind: str = NUMBERS
 
     def standardised(self, column: pd.Series) -> np.ndarray:
         values = numbers_of(column)
-        return (np.where(np.isnan(values), self.median, values) - self.mean) / self.deviation
+        filled = np.where(np.isnan(values), self.median, values)
+        # Halves, as the difference of huge numbers would overflow.
+        with np.errstate(over="ignore"):
+            found = (filled / 2 - self.mean / 2) / (self.deviation / 2)
+        return np.clip(found, -FARTHEST, FARTHEST)
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,8 @@ class Category:
     def codes(self, column: pd.Series) -> np.ndarray:
         """Places (rows,); −1 for what has none, such as a category that was never seen."""
         missing = column.isna().to_numpy()
-        place = pd.Index(self.values).get_indexer(pd.Index(column.map(word_of), dtype=object))
+        words = column.astype(object).map(word_of)
+        place = pd.Index(self.values, dtype=object).get_indexer(pd.Index(words, dtype=object))
         strange = (place < 0) & ~missing
         place[strange] = len(self.values) if self.others else -1
         place[missing] = self.width - 1 if self.gaps else -1
@@ -79,7 +99,8 @@ class FrameEncoder:
         numbers: list[Number] = []
         categories: list[Category] = []
         left_out: dict[str, str] = {}
-        for name, (_, column) in zip(names, table.items(), strict=True):
+        for name, (_, given) in zip(names, table.items(), strict=True):
+            column = settled(given)
             if column.isna().all():
                 left_out[name] = "all its values are missing"
             elif is_number(column):
@@ -141,15 +162,7 @@ class FrameEncoder:
             )
             raise InputError(f"the table lacks columns that the model was fitted with: {told}.")
         for number in self.numbers:
-            column = there[number.name]
-            if column.isna().all():
-                there[number.name] = column.astype(float)
-            elif not is_number(column):
-                raise InputError(
-                    f"column {number.name!r} held numbers when the model was fitted, but now holds values "
-                    f"such as {column.dropna().iloc[0]!r}."
-                )
-            check_finite(number.name, column)
+            there[number.name] = _numeric(number, there[number.name])
         return there
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,12 +170,26 @@ class FrameEncoder:
 
     @staticmethod
     def from_dict(content: dict[str, Any]) -> FrameEncoder:
-        return FrameEncoder(
+        """The encoder of :meth:`to_dict`; what cannot be one is refused."""
+        found = FrameEncoder(
             tuple(content["names"]),
             tuple(Number(**each) for each in content["numbers"]),
             tuple(Category(**each | {"values": tuple(each["values"])}) for each in content["categories"]),
             tuple(content["left_out"]),
         )
+        words = [*found.names, *found.left_out, *(word for each in found.categories for word in each.values)]
+        learned = [*(each.name for each in found.numbers), *(each.name for each in found.categories)]
+        require(
+            all(isinstance(word, str) for word in words)
+            and sorted([*learned, *found.left_out]) == sorted(found.names)
+            and all(len(set(each.values)) == len(each.values) for each in found.categories)
+            and all(isinstance(flag, bool) for each in found.categories for flag in (each.others, each.gaps))
+            and all(isinstance(each.gaps, bool) and each.kind in KINDS for each in found.numbers)
+            and all(math.isfinite(each.median) and math.isfinite(each.mean) for each in found.numbers)
+            and all(0 < each.deviation < math.inf for each in found.numbers),
+            "the description of the columns is not one that was learned from a table.",
+        )
+        return found
 
 
 def as_frame(X: Any) -> pd.DataFrame:
@@ -188,65 +215,67 @@ def as_frame(X: Any) -> pd.DataFrame:
     return frame.infer_objects() if array.dtype == object else frame
 
 
-def is_number(column: pd.Series) -> bool:
-    """Whether a column holds numbers, truth values or dates."""
-    kinds = pd.api.types
-    return (
-        kinds.is_numeric_dtype(column)
-        or kinds.is_bool_dtype(column)
-        or kinds.is_datetime64_any_dtype(column)
-        or kinds.is_timedelta64_dtype(column)
-    )
-
-
 def check_names(table: pd.DataFrame) -> tuple[str, ...]:
     """The names of the columns as words, which must differ."""
     names = tuple(map(str, table.columns))
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     require(
         not twice, f"several columns are called {', '.join(map(repr, twice))}; give each a name of its own."
     )
     return names
 
 
-def check_finite(name: str, column: pd.Series) -> None:
-    if pd.api.types.is_float_dtype(column):
-        infinite = int(np.isinf(column.to_numpy(float, na_value=np.nan)).sum())
-        require(
-            infinite == 0,
-            f"column {name!r} contains infinity in {infinite} rows; replace it by a number, or by NaN where "
-            "the value is unknown.",
+def _numeric(number: Number, column: pd.Series) -> pd.Series:
+    """The values of a column that was learned as numbers, which it must hold again."""
+    if column.isna().all():
+        return pd.Series(np.full(len(column), np.nan))
+    found = settled(column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column)
+    kept = is_number(found) and not pd.api.types.is_complex_dtype(found)
+    if not kept or kind_of_numbers(found) != number.kind:
+        present = found.dropna()
+        strange = [each for each in present if not isinstance(each, PLAIN)]
+        raise InputError(
+            f"column {number.name!r} held {number.kind} when the model was fitted, but now holds values such "
+            f"as {str((strange or list(present))[0])!r}; give {number.kind}, or NaN where it is unknown."
         )
-
-
-def numbers_of(column: pd.Series) -> np.ndarray:
-    """Values as floating-point numbers, dates in days."""
-    if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
-        values = column.astype("int64").to_numpy(float) / 8.64e13
-        return np.where(column.isna(), np.nan, values)
-    return column.to_numpy(float, na_value=np.nan)
+    values = numbers_of(found)
+    check_finite(number.name, values)
+    return pd.Series(values)
 
 
 def _learn_number(name: str, column: pd.Series, left_out: dict[str, str]) -> list[Number]:
-    check_finite(name, column)
+    require(
+        not pd.api.types.is_complex_dtype(column),
+        f"Complex data not supported: column {name!r} has the type {column.dtype}.",
+    )
     values = numbers_of(column)
+    check_finite(name, values)
     gaps = np.isnan(values)
-    median = float(np.median(values[~gaps]))
+    median = _median(values[~gaps])
     filled = np.where(gaps, median, values)
-    # Sums of squares of huge numbers would overflow.
-    scale = float(np.abs(filled).max()) or 1.0
-    deviation = float((filled / scale).std()) * scale
-    if deviation > 1e-12 * scale or gaps.any():
-        return [
-            Number(name, median, float((filled / scale).mean()) * scale, deviation or 1.0, bool(gaps.any()))
-        ]
-    left_out[name] = f"it has one value, {word_of(values[0])}"
-    return []
+    # Sums of squares of huge numbers would overflow; a power of two scales without rounding.
+    largest = float(np.abs(filled).max())
+    scale = 2.0 ** (math.frexp(largest)[1] - 1)
+    scaled = filled / scale
+    alike = float(np.ptp(scaled)) <= max(ROUNDING * largest / scale, 1e-300 / scale)
+    if alike and not gaps.any():
+        left_out[name] = f"it has one value, {word_of(column.dropna().iloc[0])}"
+        return []
+    # From the median, as the digits of a large mean would leave few for the differences.
+    around = scaled - median / scale
+    mean = (median / scale + float(around.mean())) * scale
+    deviation = 1.0 if alike else float(around.std()) * scale
+    return [Number(name, median, mean, deviation, bool(gaps.any()), kind_of_numbers(column))]
+
+
+def _median(values: np.ndarray) -> float:
+    """The median; halves are added, as the sum of two huge numbers would overflow."""
+    return float(np.median(values / 2)) * 2
 
 
 def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str, str]) -> list[Category]:
-    counts = column.dropna().map(word_of).value_counts()
-    ordered = sorted(counts.index, key=lambda word: (-counts[word], word))
+    counts = Counter(column.dropna().astype(object).map(word_of))
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
     kept = ordered if len(ordered) <= most else [word for word in ordered[:most] if counts[word] >= FEWEST]
     found = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), bool(column.isna().any()))
     if found.width > 1:

@@ -73,7 +73,7 @@ class OwnTable:
                     "name": name,
                     "kind": self.encoder.kind_of(name),
                     "missing": int(is_missing(column).sum()),
-                    "values": int(column.nunique()),
+                    "values": column.dropna().astype(object).map(word_of).nunique(),
                 }
                 for name, (_, column) in zip(self.encoder.names, table.items(), strict=True)
             ],

@@ -21,22 +21,22 @@ def as_column(values: Any, what: str) -> pd.Series:
         values = values.iloc[:, 0]
     if isinstance(values, pd.Series):
         return values.reset_index(drop=True)
-    array = values if isinstance(values, np.ndarray) else _array(values)
+    # Objects, as numpy would turn a list's None into a word, or its truth values beside NaN into numbers.
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     require(array.ndim == 1, f"{what} has the shape {array.shape}, expected one value for each row.")
     return pd.Series(array)
 
 
-def _array(values: Any) -> np.ndarray:
-    """An array of what is in a list: of objects where numpy would turn None or numbers into words."""
-    array = np.asarray(values)
-    return np.asarray(values, dtype=object) if array.dtype.kind in "US" else array
-
-
 def is_missing(column: pd.Series, missing_values: Iterable[Any] = ()) -> np.ndarray:
-    """Where a column says nothing: NaN, None, NA, and what else is said to mean that."""
-    return np.asarray(column.isna() | column.isin(list(missing_values)), dtype=bool)
+    """Where a column says nothing: NaN, None, NA, and what else is said to mean that, known by its word."""
+    given = [missing_values] if isinstance(missing_values, str) else list(missing_values)
+    missing = np.asarray(column.isna(), dtype=bool)
+    if not given:
+        return missing
+    words = {word_of(value) for value in given}
+    return missing | np.array([word_of(value) in words for value in column], dtype=bool)
 
 
 def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -> tuple[Integers, np.ndarray]:
@@ -45,35 +45,47 @@ def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -
     The classes are those ``known``, or all that occur.
     """
     column = as_column(values, what)
-    infinite = pd.api.types.is_float_dtype(column) and bool(np.isinf(column.to_numpy(float)).any())
-    require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
     missing = is_missing(column)
-    present = column[~missing]
+    # Gaps taken out, what is left may be all whole numbers or all truth values.
+    present = column[~missing].infer_objects()
+    infinite = pd.api.types.is_float_dtype(present) and bool(np.isinf(present.to_numpy(float)).any())
+    require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
     classes = _distinct(present, what) if known is None else known
-    codes = np.full(len(column), len(classes))
-    found = (
-        pd.Index(classes).get_indexer(pd.Index(present.to_numpy(), dtype=pd.Index(classes).dtype))
-        if len(present)
-        else np.empty(0, int)
-    )
+    found = _places(present, classes)
     if (found < 0).any():
         strange = sorted({str(value) for value in present[found < 0]})
         raise InputError(
             f"{what} has labels that the model does not know: {_some(strange)}; it knows "
             f"{_some([str(c) for c in classes])}."
         )
+    codes = np.full(len(column), len(classes))
     codes[~missing] = found
     return codes, classes
 
 
+def _places(present: pd.Series, classes: np.ndarray) -> Integers:
+    """Where each value is among the classes, by its worth or else by its word; −1 where it is not."""
+    by_value = {value: code for code, value in enumerate(classes.tolist())}
+    by_word = {word_of(value): code for value, code in by_value.items()}
+    which, distinct = pd.factorize(present.to_numpy())
+    places = [by_value.get(each, by_word.get(word_of(each), -1)) for each in distinct.tolist()]
+    return np.array(places, dtype=np.int64)[which]
+
+
 def _distinct(present: pd.Series, what: str) -> np.ndarray:
+    values = present.to_numpy()
+    kinds = {type(value).__name__ for value in values} if values.dtype == object else set()
+    if kinds and kinds <= {"str", "str_"}:
+        return np.array(sorted(map(str, set(values))), dtype=object)
+    require(
+        len(kinds) < 2,
+        f"{what} mixes values of the kinds {', '.join(sorted(kinds))}; give all of one kind, such as words.",
+    )
     try:
-        return np.unique(present.to_numpy())
+        pd.factorize(values)
+        return np.unique(values)
     except TypeError as reason:
-        kinds = sorted({type(value).__name__ for value in present})
-        raise InputError(
-            f"{what} mixes values of the kinds {', '.join(kinds)}; give all of one kind, such as words."
-        ) from reason
+        raise InputError(f"{what} holds {', '.join(kinds)}, which cannot be labels; give words.") from reason
 
 
 @dataclass(frozen=True)
@@ -115,11 +127,12 @@ def code_groups(
             f"{what} has {table.shape[1]} columns, but the model knows {len(known.names)}: "
             f"{', '.join(known.names)}.",
         )
+        if isinstance(sensitive_features, pd.DataFrame) and table.shape[1] > 1:
+            table = _in_order(table, known.names, what)
     names, values, parts = [], [], []
-    for j, name in enumerate(table):
-        column = table[name]
+    for j, (name, column) in enumerate(table.items()):
         missing = is_missing(column, missing_values)
-        words = column.map(word_of).astype(object)
+        words = column.astype(object).map(word_of).astype(object)
         there = sorted(set(words[~missing]))
         if known is None:
             require(
@@ -163,6 +176,16 @@ def _columns(sensitive_features: Any, what: str) -> pd.DataFrame:
         table = column.to_frame(column.name if column.name is not None else "group")
     require(table.shape[1] > 0, f"{what} has no column.")
     return table
+
+
+def _in_order(table: pd.DataFrame, names: Sequence[str], what: str) -> pd.DataFrame:
+    """The columns in the order of the model's."""
+    there = [str(name) for name in table.columns]
+    require(
+        sorted(there) == sorted(names),
+        f"{what} has the columns {_some(there)}, but the model knows {_some(names)}; rename them.",
+    )
+    return table.iloc[:, [there.index(name) for name in names]]
 
 
 def word_of(value: Any) -> str:

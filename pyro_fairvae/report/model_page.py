@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,11 +42,12 @@ def write_model_page(path: Path, model: FairSSVAEClassifier, found: Audit | None
         f"A classifier of {label} that is to be fair to {groups}, fitted to {summary['training_rows']} of "
         f"{summary['rows']} rows by pyro_fairvae."
     )
+    word = shlex.quote(name)  # as a command line takes it
     with tempfile.TemporaryDirectory() as folder:
         sections = [
-            Section("The frontier", _frontier(model, name, Path(folder))),
+            Section("The frontier", _frontier(model, word, Path(folder))),
             Section("Who withholds", _withholding(model, Path(folder))),
-            Section("Audit", _audit(found, name)),
+            Section("Audit", _audit(found, word)),
             Section("Data", _data(model)),
             Section("Limits of use", LIMITS),
         ]
@@ -132,7 +134,8 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
         channels["withheld"], places, xerr=[below.clip(lower=0), above.clip(lower=0)], fmt="o", capsize=3,
         color=COLOURS[0],
     )  # fmt: skip
-    axes.set_yticks(list(places), [f"{line['what']}: {line['of']}" for line in channels.to_dict("records")])
+    names = [_short(f"{line['what']}: {line['of']}") for line in channels.to_dict("records")]
+    axes.set_yticks(list(places), names, parse_math=False)  # a name such as $0–$50 is no formula
     axes.set_ylim(len(channels) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.set_xlabel("P(withheld)")
@@ -198,6 +201,10 @@ def _data(model: FairSSVAEClassifier) -> list[Block]:
     if model.knows_groups_:
         blocks.append(Grid("Groups", counted("group", summary["groups"])))
     return [*blocks, Grid("Columns", columns)]
+
+
+def _short(name: str, most: int = 40) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _percent(share: float) -> str:

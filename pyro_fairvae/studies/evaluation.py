@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pyro_fairvae.batch import Observed
@@ -24,10 +25,18 @@ from pyro_fairvae.selection import (
 )
 
 
+@torch.no_grad()
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
-    """:func:`judge` of a fit, by its own imputations of the validation part."""
+    """:func:`judge` of a fit, by its own imputations of the validation part.
+
+    Also ``group_accuracy`` on test, the share of all rows whose group is the one that h(a|x) finds likeliest.
+    """
     imputed = imputed_cells(fitted, parts.validation)
-    return judge(fitted, fitted.weights_of_risk, fitted.settings.fairness, parts, imputed)
+    found = judge(fitted, fitted.weights_of_risk, fitted.settings.fairness, parts, imputed)
+    likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
+    for member, groups in zip(found["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
+        member["test"]["group_accuracy"] = float((groups == parts.test.a).mean())
+    return found
 
 
 def judge(

@@ -2,7 +2,7 @@
 
 Audits what a model of ``fairvae fit`` decides, or a column of any other classifier's decisions. Estimates
 are anchored on rows that state their group and made sharper by those that do not; beside them stand those of
-stated rows alone, and bounds that hold whatever the reason for withholding.
+stated rows alone, and bounds for these very rows that hold whatever the reason for withholding.
 
 Examples:
   fairvae audit model new.csv
@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
             depends_on=arguments.depends_on,
             level=arguments.level,
         )
-    print(found)
     if arguments.out is not None:
         write_json(arguments.out, found.to_dict())
+    print(found)
+    if arguments.out is not None:
         print(f"\nAll of it is in {arguments.out}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,10 +57,14 @@ def report(words: str) -> None:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse and act: exit code 2 with one message for bad input, 130 when interrupted."""
+    """Parse and act: exit code 2 with one message for bad input, 130 when interrupted, 141 if unread."""
     arguments = parser.parse_args(argv)
     try:
         arguments.action(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads what is printed has had enough, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except InputError as error:
         print(f"fairvae: {error}", file=sys.stderr)
         return 2

@@ -304,3 +304,14 @@ def test_a_risk_over_chosen_classes_is_what_members_are_chosen_by(
     assert results["metric"] == "risk"
     for member in results["members"]:
         assert member["test"]["risk"] == pytest.approx(member["test"]["deopp"])
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    """As head, which closes the pipe before everything is printed."""
+    command = [sys.executable, "-m", "pyro_fairvae.run", "priors", "show", "flat"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 141
+    assert done.stderr == ""

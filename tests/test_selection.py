@@ -1,4 +1,4 @@
-"""Which member is chosen on validation."""
+"""Which member is chosen on validation, and how members are judged on test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_fairvae.data import Splits
+from pyro_fairvae.program import Settings
 from pyro_fairvae.risks import RISKS, CellSums
 from pyro_fairvae.selection import select, standard_error
+from pyro_fairvae.studies.evaluation import evaluate_members
+from pyro_fairvae.training import fit
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,12 @@ def test_the_standard_error_of_a_metric_is_that_of_new_rows() -> None:
         sums = CellSums(torch.from_numpy(cells.sum(0)), torch.from_numpy(predicted))
         values.append(float(risk(sums).value))
     assert np.mean(found) == pytest.approx(np.std(values), rel=0.15)
+
+
+def test_group_accuracy_is_that_of_the_likeliest_group(splits: Splits, small: Settings) -> None:
+    fitted = fit(splits.train, splits.validation, (0.0, 1.0), small)
+    found = evaluate_members(fitted, splits)
+    heads = fitted.program.guide.heads(splits.test.features)
+    for member, logits in zip(found["members"], heads.group_logits.detach(), strict=True):
+        hits = sum(int(row.argmax()) == a for row, a in zip(logits, splits.test.a, strict=True))
+        assert member["test"]["group_accuracy"] == pytest.approx(hits / splits.test.rows)

@@ -74,7 +74,9 @@ def audit(
 
     Without X, model or probabilities only labels and decisions of rows that withhold are used. A bad imputer
     makes intervals wider, and not wrong: see :mod:`pyro_fairvae.audit.anchored`. Intervals of a largest
-    difference are those of :mod:`pyro_fairvae.audit.intervals`.
+    difference are those of :mod:`pyro_fairvae.audit.intervals`; the estimate itself, a largest of several, is
+    too large on the average where rows are few. Labels are taken to be missing for no reason of their own.
+    Bounds are about these rows alone, whatever their groups are; they know no sampling error.
     """
     choose("assumption", depends_on, DEPENDS_ON)
     require(0.5 <= level < 1, f"level must be within [0.5, 1), got {level}.")
@@ -317,7 +319,7 @@ def _notes(
                 notes.append(f"no row of {name} with label {label} states its group: it is left out there.")
             elif stating < FEW:
                 notes.append(
-                    f"only {stating} rows of {name} with label {label} state their group; mind the intervals."
+                    f"few rows of {name} with label {label} state their group ({stating}); mind intervals."
                 )
     misfit = anchored.misfit()
     if misfit < MISFIT:
@@ -340,7 +342,7 @@ def _notes(
     if withheld and not by_label:
         notes.append(
             "if withholding depended on the label, too, DEO and DEOPP of stated rows would still be "
-            "unbiased, and DDP would not; see depends_on. If it depended on the "
-            "decision, only the bounds would hold."
+            "unbiased, and DDP would not; see depends_on. If it depended on the decision, only the bounds "
+            "would hold."
         )
     return notes

@@ -150,7 +150,7 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
     words = (
         f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do "
         f"not; {counts['unlabelled']} are without a label. It is assumed that withholding depends on the "
-        f"{found.depends_on} alone; the bounds assume nothing."
+        f"{found.depends_on} alone; the bounds, which are about these rows, do not assume it."
     )
     metrics = [["metric", "estimate", interval, "stated rows alone", interval, "bounds", "what it is"]]
     for metric, line in found.metrics.iterrows():

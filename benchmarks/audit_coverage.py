@@ -49,14 +49,14 @@ def simulate(people: tuple, rows: int, by_label: bool, seed: int) -> dict[str, A
     stating = 1 - np.array(LEVELS["sparse"])[group]
     stated = draw.random(rows) < np.where((y == 1) & by_label, stating / 2, stating)
     said = np.where(stated, group.astype(object), None)
+    assumed = "group and label" if by_label else "group"
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         proba = impute_groups(x, Rows(y, decided, np.where(stated, group, 2), 2, 2), seed)
-    assumed = "group and label" if by_label else "group"
-    return {
-        "imputed": audit(y, decided, said, groups_proba=proba, depends_on=assumed),
-        "shuffled": audit(y, decided, said, groups_proba=draw.permutation(proba), depends_on=assumed),
-    }
+        return {
+            "imputed": audit(y, decided, said, groups_proba=proba, depends_on=assumed),
+            "shuffled": audit(y, decided, said, groups_proba=draw.permutation(proba), depends_on=assumed),
+        }
 
 
 def main() -> None:

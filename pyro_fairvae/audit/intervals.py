@@ -1,16 +1,19 @@
 r"""Intervals for the largest of several differences, where the bootstrap and the delta method fail.
 
-A disparity is :math:`\psi = \max_j d_j` over signed differences d of rates, of which estimates d̂ are
-normal with covariance V. It has a kink wherever two differences are equally large or all are 0, which is
-where a fair classifier lies, so ψ(d̂) is neither normal nor without bias there. The interval keeps every c
-that a test does not reject, one for each end, each at half of 1 − level:
+A disparity is :math:`\psi = \max_j d_j` over differences d of rates, each with its opposite, of which
+estimates d̂ are normal with covariance V. It has a kink wherever two differences are equally large or all are
+0, which is where a fair classifier lies, so ψ(d̂) is neither normal nor without bias there. The interval keeps
+every c that is not rejected:
 
-- :math:`\psi \le c`, a polytope, by the distance of d̂ from it in the metric of :math:`V^{-1}`, whose
-  distribution is simulated at the point of the polytope that is nearest to d̂;
-- :math:`\psi \ge c`, a union of half-spaces, which is rejected where each of them is (an intersection–union
-  test, Berger 1982), so that the upper end is :math:`\max_j \hat d_j + z \sqrt{V_{jj}}`.
+- where some :math:`\hat d_j > c`, by the distance of d̂ from the polytope :math:`\psi \le c` in the metric of
+  :math:`V^{-1}`, whose distribution is simulated at the point of the polytope that is nearest to d̂;
+- where all lie below, by all of them: each must lie further below c than a single difference of that size
+  does (an intersection–union test, Berger 1982).
 
-Where a single difference stands out, both ends are those of its own normal interval.
+How the errors that the level allows are shared between the two sides goes by the likelihood ratio of a
+single difference (Feldman and Cousins 1998): equally, where c is large, and all of them to the first where c
+is so small that no estimate could lie far below. So the interval is one-sided where nothing speaks against 0,
+and neither empty nor too careful. Where a single difference stands out, it is that difference's own.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtr, ndtri
 
 DRAWS = 2000
 STEPS = 14  # of bisection
@@ -29,7 +32,6 @@ EXACT = 1e-7
 def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: float) -> tuple[float, float]:
     """The interval of max d within [0, 1], of estimates (differences,) with their covariance."""
     largest = float(differences.max())
-    tail = (1 - level) / 2
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-10 * max(float(values.max()), 1e-300)
     if not kept.any():
@@ -38,21 +40,38 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
     deviation = np.linalg.norm(root, axis=1)
     active = deviation > 0
     noise = np.random.default_rng(0).standard_normal((DRAWS, root.shape[1]))
+    normals = root[active] / deviation[active, None]
 
-    def below(c: float) -> bool:
-        """Whether ψ ≤ c is rejected."""
-        normals, bound = root[active] / deviation[active, None], (c - differences[active]) / deviation[active]
+    def rejected(c: float) -> bool:
+        bound = (c - differences[active]) / deviation[active]
+        reach, below = share_errors(c / deviation[active], level)
+        if (bound >= 0).all():
+            return bool((bound > reach).all())
         nearest = project(np.zeros((1, root.shape[1])), normals, bound)
         distance = float(np.square(nearest).sum())
-        if distance < EXACT:
-            return False
+        touched = normals @ nearest[0] > bound - 1e-3
         drawn = nearest + noise
         simulated = np.square(drawn - project(drawn, normals, bound)).sum(1)
-        return distance > np.quantile(simulated, 1 - tail)
+        return distance > np.quantile(simulated, level + below[touched].max())
 
-    low = _edge(below, 0.0, max(largest, 0.0)) if below(0.0) else 0.0
-    high = float((differences + stats.norm.ppf(1 - tail) * deviation).max())
-    return low, min(max(high, 0.0), 1.0)
+    start = max(largest, 0.0)
+    low = _edge(rejected, 0.0, start) if rejected(0.0) else 0.0
+    high = _edge(lambda c: not rejected(c), start, 1.0) if start < 1 and rejected(1.0) else 1.0
+    return min(low, start), high
+
+
+def share_errors(size: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of an estimate |size + n|, n normal: t with P(within size ± t) = level, and P(below size − t)."""
+    low, high = (np.full_like(size, ndtri(at)) for at in (level, (1 + level) / 2))
+
+    def below(t: np.ndarray) -> np.ndarray:
+        return np.asarray(np.maximum(ndtr(-t) - ndtr(t - 2 * size), 0.0))
+
+    for _ in range(2 * STEPS):
+        middle = (low + high) / 2
+        more = ndtr(-middle) + below(middle) > 1 - level
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return low, below(low)
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:

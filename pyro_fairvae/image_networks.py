@@ -174,11 +174,13 @@ TRUNKS: dict[str, type[SmallCNN] | type[WideResNet]] = {"cnn": SmallCNN, "wrn28_
 class ConvDecoder(nn.Module):
     """Means of p(x | a, y, z) for images, called as :class:`~pyro_fairvae.networks.ColumnDecoder` is.
 
-    z alone decides ``hidden`` features for each square of 8 × 8 pixels; a and y add theirs, also for each,
-    and only then comes the first activation. So group and class can change shapes as well as colours. Two
-    convolutions follow for each combination of them that is enumerated; the second paints squares of 4 × 4
-    pixels, each by a look at its neighbours, so that edges meet. Means are not squeezed into [−1, 1]: tanh
-    would leave the darkest and the brightest pixels without a gradient.
+    z alone decides ``hidden`` features for each square of 8 × 8 pixels; a and y add theirs, also for
+    each, and only then comes the first activation. So group and class can change shapes as well as
+    colours. Two convolutions follow for each combination of them that is enumerated; the second paints
+    squares of 4 × 4 pixels, each by a look at its neighbours, so that edges meet. At the end a and y each
+    add an image of their own, what they change in everybody: it is learned before z could say the same,
+    which then has no reason to. Means are not squeezed into [−1, 1]: tanh would leave the darkest and the
+    brightest pixels without a gradient.
     """
 
     def __init__(self, latent: int, classes: int, groups: int, hidden: int, pixels: Pixels) -> None:
@@ -190,6 +192,9 @@ class ConvDecoder(nn.Module):
         self.from_z = nn.Linear(latent, hidden * start**2)
         self.from_a = nn.Embedding(groups, hidden * start**2)
         self.from_y = nn.Embedding(classes, hidden * start**2)
+        self.of_a, self.of_y = (nn.Embedding(count, pixels.width) for count in (groups, classes))
+        for each in (self.of_a, self.of_y):
+            nn.init.zeros_(each.weight)
         # Larger by a shuffle: transposed convolutions are slow under vmap.
         self.enlarge = nn.Conv2d(hidden, 2 * hidden, 3, padding=1)
         self.paint = nn.Conv2d(hidden // 2, pixels.channels * SQUARE**2, 3, padding=1)
@@ -198,7 +203,7 @@ class ConvDecoder(nn.Module):
         places = torch.relu(self.from_z(z) + self.from_a(a) + self.from_y(y))
         small = torch.relu(pixel_shuffle(self.enlarge(places.reshape(-1, *self.start)), 2))
         images = pixel_shuffle(self.paint(small), SQUARE)[..., : self.side, : self.side]
-        return images.flatten(1).unflatten(0, places.shape[:-1])
+        return images.flatten(1).unflatten(0, places.shape[:-1]) + self.of_a(a) + self.of_y(y)
 
 
 def _check_side(pixels: Pixels) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from test_page import FRAMES, LISTEN, NASTY, Reader, allowed
+from test_page import NASTY
 
 from pyro_fairvae.audit import Audit, audit
 from pyro_fairvae.estimator import FairSSVAEClassifier
 from pyro_fairvae.report import write_model_page
+from tests.browser import Reader, opened
 from tests.own_tables import made_table, settle_quickly, tiny
 
 SECTIONS = ["The frontier", "Who withholds", "Audit", "Data", "Limits of use"]
@@ -177,27 +176,6 @@ addEventListener("load", () => {
 
 
 def test_page_fits_a_phone_and_a_screen(page: Path, tmp_path: Path) -> None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    browser = next((found for name in names if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip(f"none of {', '.join(names)} is installed")
-    text = allowed(page.read_text(), LISTEN, MEASURE)
-    text = text.replace("<head>", f"<head><script>{LISTEN}</script>", 1)
-    text = text.replace("</body>", f"<script>{MEASURE}</script></body>", 1)
-    (tmp_path / "copy.html").write_text(text)
-    frames = tmp_path / "frames.html"
-    frames.write_text(FRAMES.replace('width="320"', 'width="390"'))
-    shown = subprocess.run(
-        [
-            browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1800,900",
-            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
-            frames.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
-    said = [json.loads(text) for tag, text in Reader(shown).texts if tag == "pre"]
-    assert sorted(found["window"] for found in said) == [390, 1280]
-    for found in said:
-        assert found["errors"] == []
+    for found in opened(page.read_text(), MEASURE, tmp_path, phone=390):
         assert found["drawn"] == 2
         assert max(found["width"], found["body"]) <= found["window"]

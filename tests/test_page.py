@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +24,8 @@ from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, looks, pa
 from pyro_fairvae.report.reproduction import reproduction_page
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import budget_table, chosen_table, dominance_table, hypervolume_table
+from tests.browser import Reader, opened
 
-VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = "<script>alert('x')</script> & \"quoted\""
 
 
@@ -73,33 +67,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"adult, gender": pictures},
     )  # fmt: skip
     return folder / "page.html"
-
-
-class Reader(HTMLParser):
-    """Tags in order of opening, with their attributes; fails where one is closed that is not open."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.texts.append((self.open[-1], data))
-
-    def of(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def test_page_is_well_formed_and_accessible(page: Path) -> None:
@@ -215,13 +182,6 @@ def test_figures_of_one_seed_and_of_points_far_out_smoke(tmp_path: Path) -> None
         draw_panels(tmp_path / "unknown.png", one, ["fairdaa"])
 
 
-LISTEN = """
-window.found = {errors: []};
-addEventListener("error", event => found.errors.push(String(event.message)));
-addEventListener("unhandledrejection", event => found.errors.push(String(event.reason)));
-addEventListener("securitypolicyviolation", event => found.errors.push(event.violatedDirective));
-console.error = (...words) => found.errors.push(words.join(" "));
-"""
 TRY = """
 addEventListener("load", () => {
   const images = [...document.images];
@@ -244,60 +204,15 @@ addEventListener("load", () => {
   parent.postMessage(found, "*");
 });
 """
-# A window is never as narrow as a phone, a frame can be.
-FRAMES = """<!DOCTYPE html>
-<script>
-addEventListener("message", event => {
-  const said = document.createElement("pre");
-  said.textContent = JSON.stringify(event.data);
-  document.body.append(said);
-});
-</script>
-<body>
-<iframe width="320" height="800" src="copy.html"></iframe>
-<iframe width="1280" height="800" src="copy.html"></iframe>
-</body>
-"""
-
-
-def allowed(text: str, *scripts: str) -> str:
-    """The page with the hashes of more inline scripts in its policy, which else stays."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
-    )
-    assert text.count("script-src ") == 1
-    return text.replace("script-src ", f"script-src {hashes} ")
 
 
 def test_page_works_in_a_browser(page: Path, tmp_path: Path) -> None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    browser = next((found for name in names if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip(f"none of {', '.join(names)} is installed")
     lines = [["name", "number"], *(["x", number] for number in ("9.5 ± 1", "−2", "–", "10.1", "<0.001"))]
     extra = tmp_path / "extra.html"
     write_page(extra, "t", Section("s", [Grid("Numbers", lines)]))
     (table,) = re.findall(r"<div class=\"scroll\" role.*?</div>", extra.read_text(), re.DOTALL)
-    text = allowed(page.read_text(), LISTEN, TRY)
-    text = text.replace("<head>", f"<head><script>{LISTEN}</script>", 1)
-    text = text.replace("</main>", f"{table.replace('part-0-0', 'extra')}</main>", 1)
-    text = text.replace("</body>", f"<script>{TRY}</script></body>", 1)
-    (tmp_path / "copy.html").write_text(text)
-    frames = tmp_path / "frames.html"
-    frames.write_text(FRAMES)
-    shown = subprocess.run(
-        [
-            browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1800,900",
-            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
-            frames.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
-    said = [json.loads(text) for tag, text in Reader(shown).texts if tag == "pre"]
-    assert sorted(found["window"] for found in said) == [320, 1280]
-    for found in said:
-        assert found["errors"] == []
+    text = page.read_text().replace("</main>", f"{table.replace('part-0-0', 'extra')}</main>", 1)
+    for found in opened(text, TRY, tmp_path, phone=320):
         assert found["drawn"] == found["images"] == 2
         assert found["widest"] <= found["width"] <= found["window"]
         assert found["width_enlarged"] <= found["window"]

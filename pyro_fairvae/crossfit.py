@@ -13,11 +13,13 @@ from pyro_fairvae.batch import Batch, Observed, rows_at_once
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.loading import altered
 from pyro_fairvae.networks import Members
+from pyro_fairvae.pixels import Pixels
 from pyro_fairvae.program import Settings, trunks
 from pyro_fairvae.seeds import derive_seed, seeded
 from pyro_fairvae.settling import cosine_share
 
-# A few epochs have to do.
+# A few epochs have to do for tables.
+EPOCHS = 8
 LR = 5e-3
 BATCH = 512  # at most
 STEPS = 32  # in an epoch, at least
@@ -51,14 +53,19 @@ def cross_fit(
     settings: Settings,
     seeds: Sequence[int],
     folds: int = 4,
-    epochs: int = 8,
+    epochs: int | None = None,
 ) -> CrossFitted:
     r"""Train a network for each fold, on the rows outside it, and score those inside.
 
     Each maximises the mean of :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`,
     with channels of its own that are thrown away afterwards. All networks, of all folds and of all tables
-    where members have rows of their own, are trained at once. ``seeds`` has one for each table.
+    where members have rows of their own, are trained at once. ``seeds`` has one for each table. Images, of
+    which a few epochs teach too little, take the epochs, the batch and the rate of the fit itself.
     """
+    images = isinstance(train.columns, Pixels)
+    if epochs is None:
+        epochs = settings.epochs if images else EPOCHS
+    lr, most = (settings.lr, settings.batch) if images else (LR, BATCH)
     device, tables, rows = train.x.device, len(seeds), train.rows
     fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)
     owner = [t for t in range(tables) for _ in range(folds)]  # whose rows a network has
@@ -73,9 +80,12 @@ def cross_fit(
         for channel in channels
         for row in range(len(channel.rows))
     ).to(device)
+    named = dict(networks.named_parameters())
+    decayed = [param for name, param in named.items() if name not in networks.norms]
     optimizer = torch.optim.AdamW(
         [
-            {"params": list(networks.parameters()), "lr": LR},
+            {"params": decayed, "lr": lr},
+            {"params": [named[name] for name in networks.norms], "lr": lr, "weight_decay": 0.0},
             {"params": list(sites), "lr": settings.sites_lr, "weight_decay": 0.0},
         ],
         weight_decay=settings.weight_decay,
@@ -84,7 +94,7 @@ def cross_fit(
     rates = [group["lr"] for group in optimizer.param_groups]
     outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
     shortest = min(len(index) for index in outside)
-    steps = min(shortest, max(STEPS, round(shortest / BATCH)))
+    steps = min(shortest, max(STEPS, round(shortest / most)))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
     for epoch in range(epochs):
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]

@@ -56,4 +56,4 @@ def test_group_accuracy_is_that_of_the_likeliest_group(splits: Splits, small: Se
     heads = fitted.program.guide.heads(splits.test.features)
     for member, logits in zip(found["members"], heads.group_logits.detach(), strict=True):
         hits = sum(int(row.argmax()) == a for row, a in zip(logits, splits.test.a, strict=True))
-        assert member["test"]["group_accuracy"] == pytest.approx(hits / splits.test.rows)
+        assert member["group_accuracy"] == pytest.approx(hits / splits.test.rows)

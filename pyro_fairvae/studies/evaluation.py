@@ -29,13 +29,13 @@ from pyro_fairvae.selection import (
 def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
     """:func:`judge` of a fit, by its own imputations of the validation part.
 
-    Also ``group_accuracy`` on test, the share of all rows whose group is the one that h(a|x) finds likeliest.
+    Also ``group_accuracy``, the share of all test rows whose group is the one that h(a|x) finds likeliest.
     """
     imputed = imputed_cells(fitted, parts.validation)
     found = judge(fitted, fitted.weights_of_risk, fitted.settings.fairness, parts, imputed)
     likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
     for member, groups in zip(found["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
-        member["test"]["group_accuracy"] = float((groups == parts.test.a).mean())
+        member["group_accuracy"] = float((groups == parts.test.a).mean())
     return found
 
 

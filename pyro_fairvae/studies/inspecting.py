@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,7 +128,10 @@ def read_draws(path: Path) -> dict[str, np.ndarray]:
 def write_inference_data(path: Path, inspected: Inspected) -> None:
     """ArviZ InferenceData, as NetCDF: a variable for each row of each channel, in posterior and prior."""
     try:
-        import arviz
+        with warnings.catch_warnings():
+            # Once a day it tells of a coming version, which is pinned away here.
+            warnings.simplefilter("ignore", FutureWarning)
+            import arviz
     except ImportError as reason:
         raise InputError(
             "ArviZ is not installed; install it by pip install 'pyro_fairvae[arviz]'."

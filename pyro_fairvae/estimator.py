@@ -38,7 +38,7 @@ from pyro_fairvae.tilt import decision_scores
 from pyro_fairvae.training import Progress, check_weights, fit, resolve_device
 
 BATCHES, STEPS = 24, 600  # in an epoch at least, where there are rows for it; in a fit at least
-MOST_EPOCHS = 200
+EPOCHS, MOST_EPOCHS = 25, 200  # unless given
 ENOUGH = 500  # training rows from which intervals can be cross-fitted
 
 
@@ -227,7 +227,9 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         power = 2 ** round(math.log2(max(rows / BATCHES, 1)))
         batch = min(max(power, 32), 1024) if self.batch is None else self.batch
         steps = math.ceil(rows / max(batch, 1))
-        epochs = min(max(30, math.ceil(STEPS / steps)), MOST_EPOCHS) if self.epochs is None else self.epochs
+        epochs = (
+            min(max(EPOCHS, math.ceil(STEPS / steps)), MOST_EPOCHS) if self.epochs is None else self.epochs
+        )
         own = {
             "risk": self.risk,
             "epochs": epochs,

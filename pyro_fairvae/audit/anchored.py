@@ -28,7 +28,7 @@ from scipy import stats
 FOLDS = 5
 FEWEST = 10  # rows on either side that a moment needs
 ROUNDS = 3  # of weighting moments and estimating w
-RELEVANT = 3.0  # standard errors by which an imputation must go with the group to tell something of w
+RELEVANT = 3.0  # standard errors by which an imputation must go with the group to count
 DRAWN = 0.25  # to the mean, of variances under the assumption
 
 
@@ -75,20 +75,12 @@ class Rates:
 class Moments:
     """The moments E φ (1 − S w) = 0 of some rows, w estimated from them."""
 
-    def __init__(
-        self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray, telling: np.ndarray
-    ) -> None:
+    def __init__(self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> None:
         """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a row counts for.
 
-        w is estimated from the moments that are ``telling`` (K,): many that are not would bias it. Where they
-        do not tell w, ``start`` (W,) is kept; ``known`` are the entries that they tell.
+        Where the moments do not tell w, ``start`` (W,) is kept; ``known`` are the entries that they tell.
         """
-        self.weights, of_weights, self.known = _solve(functions[:, telling], weighs, start)
-        self.of_weights = np.zeros((functions.shape[1], weighs.shape[1]))
-        self.of_weights[telling] = of_weights
-        whiten = _whitening(functions, weighs, self.weights)
-        directions, _, _ = np.linalg.svd(whiten.T @ functions.T @ weighs / len(functions))
-        self.residual = whiten @ directions[:, weighs.shape[1] :]
+        self.weights, self.residual, self.of_weights, self.known = _solve(functions, weighs, start)
 
     def left(self, functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """What is left of the moments of rows once w is estimated, (rows, K − W)."""
@@ -96,24 +88,21 @@ class Moments:
 
 
 def _solve(functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
-    """w; (K, W), how moments move w; and which entries of w they tell."""
-    rows = len(functions)
-    slopes = functions.T @ weighs / rows
-    totals = functions.mean(0) - slopes @ start
+    """w; a basis (K, K − W) of moments that tell nothing of w; (K, W), how others move w; what is told."""
+    rows, entries = len(functions), weighs.shape[1]
+    slopes, totals = functions.T @ weighs / rows, functions.mean(0)
     whiten = _inverse_root(functions.T @ functions / rows)
+    totals = totals - slopes @ start
     for _ in range(ROUNDS):
         weights = start + np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ totals)
-        whiten = _whitening(functions, weighs, weights)
+        errors = functions * (1 - weighs @ weights)[:, None]
+        errors -= errors.mean(0)
+        whiten = _inverse_root(errors.T @ errors / rows)
     inverse = np.linalg.pinv(whiten.T @ slopes)
+    weights = start + inverse @ (whiten.T @ totals)
+    directions, _, _ = np.linalg.svd(whiten.T @ slopes)
     known = np.diag(inverse @ whiten.T @ slopes) > 1 - 1e-6
-    return start + inverse @ (whiten.T @ totals), whiten @ inverse.T, known
-
-
-def _whitening(functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """R, by which the errors of the moments at w become uncorrelated."""
-    errors = functions * (1 - weighs @ weights)[:, None]
-    errors -= errors.mean(0)
-    return _inverse_root(errors.T @ errors / len(errors))
+    return weights, whiten @ directions[:, entries:], whiten @ inverse.T, known
 
 
 def _inverse_root(matrix: np.ndarray) -> np.ndarray:
@@ -131,7 +120,7 @@ class Anchored:
 
     def __init__(self, rows: Rows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
         self.rows, self.by_label = rows, by_label
-        self.functions, telling = _functions(rows, imputed)
+        self.functions = _functions(rows, imputed)
         kinds = rows.classes if by_label else 1
         kind = rows.y if by_label else np.zeros(len(rows), dtype=int)
         self.weighs = np.zeros((len(rows), rows.groups * kinds))
@@ -140,13 +129,12 @@ class Anchored:
         # What w would be if groups did not differ; it is w where no row withholds.
         everyone, stating = np.bincount(kind, minlength=kinds), np.bincount(kind[stated], minlength=kinds)
         start = np.tile(np.where(stating > 0, everyone / np.maximum(stating, 1), 1.0), rows.groups)
-        self.moments = Moments(self.functions, self.weighs, start, telling)
+        self.moments = Moments(self.functions, self.weighs, start)
         # Entries that moments tell, or that are 1, or of no row at all.
         self.known = self.moments.known | (start == 1) | (self.weighs.sum(0) == 0)
         self.fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
         self.elsewhere = [
-            Moments(self.functions[self.fold != f], self.weighs[self.fold != f], start, telling)
-            for f in range(FOLDS)
+            Moments(self.functions[self.fold != f], self.weighs[self.fold != f], start) for f in range(FOLDS)
         ]
 
     @property
@@ -259,28 +247,27 @@ class Anchored:
         return np.asarray((1 - DRAWN) * fitted + DRAWN * np.average(weight - 1, weights=weight))
 
 
-def _functions(rows: Rows, imputed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
     """φ, (rows, K): indicators of (y, ŷ), each also times the imputed P of all groups but the last.
 
-    Also which of them are telling, (K,): all indicators, and imputations that go with the group where it is
-    stated.
+    Imputations count where they go with the group among those who state it. Others would tell nothing of w,
+    and many such moments bias it.
     """
-    found, telling = [], []
+    found = []
     for y in range(rows.classes + 1):
         for c in range(rows.classes):
             cell = (rows.y == y) & (rows.decided == c)
             fewest = min(int((cell & rows.stated).sum()), int((cell & ~rows.stated).sum()))
             if fewest >= FEWEST:
                 found.append(cell.astype(float))
-                telling.append(True)
             if imputed is not None and fewest >= FEWEST * rows.groups:
                 inside = cell & rows.stated
-                for g in range(rows.groups - 1):
-                    found.append(cell * imputed[:, g])
-                    telling.append(_go_together(imputed[inside, g], rows.group[inside] == g))
-    if not found:
-        return np.ones((len(rows), 1)), np.ones(1, dtype=bool)
-    return np.stack(found, axis=1), np.array(telling)
+                found += [
+                    cell * imputed[:, g]
+                    for g in range(rows.groups - 1)
+                    if _go_together(imputed[inside, g], rows.group[inside] == g)
+                ]
+    return np.stack(found, axis=1) if found else np.ones((len(rows), 1))
 
 
 def _go_together(imputed: np.ndarray, is_group: np.ndarray) -> bool:

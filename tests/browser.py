@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -73,6 +74,15 @@ def allowed(text: str, *scripts: str) -> str:
     )
     assert text.count("script-src ") == 1
     return text.replace("script-src ", f"script-src {hashes} ")
+
+
+def assert_self_contained(text: str) -> None:
+    """Nothing in a page is loaded from elsewhere."""
+    for _, attributes in Reader(text).tags:
+        for name in ("src", "href", "srcset", "action", "data"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/"))
+    visible = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+    assert not re.search(r"https?://|url\(|@import|src\s*=\s*[\"']?//", visible)
 
 
 def opened(text: str, script: str, folder: Path, phone: int) -> list[dict[str, Any]]:

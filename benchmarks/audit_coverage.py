@@ -64,6 +64,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=0, help="of as many seeds as simulations")
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--data-dir", type=Path)
@@ -75,7 +76,7 @@ def main() -> None:
     for by_label in (False, True):
         found = joblib.Parallel(arguments.jobs)(
             joblib.delayed(simulate)(people, arguments.rows, by_label, seed)
-            for seed in range(arguments.simulations)
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.simulations)
         )
         print(f"\nwithholding depends on {'group and label' if by_label else 'group'}")
         print(f"{'metric':8}{'groups':14}{'within 90 %':>12}{'width':>9}{'mean error':>12}")

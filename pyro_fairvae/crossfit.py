@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyro_fairvae.batch import Batch, Observed, rows_at_once
 from pyro_fairvae.channels import Channel
 from pyro_fairvae.loading import altered
-from pyro_fairvae.networks import Members
+from pyro_fairvae.networks import Members, evaluating
 from pyro_fairvae.pixels import Pixels
 from pyro_fairvae.program import Settings, trunks
 from pyro_fairvae.seeds import derive_seed, seeded
@@ -145,17 +145,18 @@ def _evidence(
     return total
 
 
-@torch.no_grad()
 def _score(
     networks: Members, train: Observed, fold: Tensor, owner: list[int], folds: int, rows: Tensor
 ) -> tuple[Tensor, ...]:
     """h and g of ``rows``, each by the network of its fold, (tables, rows, …)."""
     batch = _rows_of(train, owner, rows.expand(len(owner), -1))
     chosen = fold[:, None, rows, None]  # (tables, 1, rows, 1)
+    with evaluating(networks):
+        scored = networks(batch.x, in_dims=(0,))
     return tuple(
         logits.softmax(-1)
         .unflatten(0, (-1, folds))
         .gather(1, chosen.expand(-1, -1, -1, logits.shape[-1]))
         .squeeze(1)
-        for logits in networks(batch.x, in_dims=(0,))
+        for logits in scored
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.batch import Features, Observed, in_pieces
-from pyro_fairvae.networks import Encoded
+from pyro_fairvae.networks import Encoded, evaluating
 from pyro_fairvae.objective import beliefs
 from pyro_fairvae.program import Program, Settings
 from pyro_fairvae.risks import impute
@@ -47,12 +47,10 @@ class Fit:
     def dtype(self) -> torch.dtype:
         return self.program.model.log_scale.dtype
 
-    @torch.no_grad()
     def predict_proba(self, x: Features) -> Tensor:
         """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
         return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self.heads(x)], dim=-2)
 
-    @torch.no_grad()
     def decide(self, x: Features) -> Tensor:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
@@ -81,5 +79,8 @@ class Fit:
 
     def heads(self, x: Features) -> Iterator[Encoded]:
         """What the encoder says of features, some rows at a time; ``x`` as in :class:`Batch`."""
+        guide = self.program.guide
         for piece in in_pieces(x):
-            yield self.program.guide.heads(piece.to(self.device, self.dtype))
+            with evaluating(guide.encoder):
+                heads = guide.heads(piece.to(self.device, self.dtype))
+            yield heads

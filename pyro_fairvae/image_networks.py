@@ -95,24 +95,51 @@ def _conv3(before: int, after: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
 
 
-class SmallCNN(nn.Module):
+class ImageTrunk(nn.Module):
+    """Features of an image: the mean over places of what ``steps`` make of it.
+
+    With ``mirrors``, for images that are trained on mirrored at random, a network that is evaluated
+    (:meth:`torch.nn.Module.eval`) takes the mean of those of the image and of its mirror image.
+    """
+
+    steps: nn.Module
+    features: int
+
+    def __init__(self, pixels: Pixels, mirrors: bool) -> None:
+        super().__init__()
+        _check_side(pixels)
+        self.shape, self.mirrors = pixels.shape, mirrors
+
+    def forward(self, x: Tensor) -> Tensor:
+        images = x.unflatten(-1, self.shape)
+        if self.training or not self.mirrors:
+            return self._features(images)
+        return (self._features(images) + self._features(images.flip(-1))) / 2
+
+    def _features(self, images: Tensor) -> Tensor:
+        """Of (rows, channels, side, side), on the CPU in parts, which no row can notice.
+
+        Tensors above 32 MB, as members of a large batch soon have, go back to the system after each use, and
+        fetching them anew costs a third of the time.
+        """
+        parts = [images] if images.is_cuda else images.split(PART)
+        return torch.cat([self.steps(part).mean((-2, -1)) for part in parts])
+
+
+class SmallCNN(ImageTrunk):
     """A trunk for machines without a GPU: thrice a convolution that halves the side and a residual one.
 
     The first convolution halves the side at once, so nothing is computed at full resolution.
     """
 
-    def __init__(self, pixels: Pixels, features: int = 128) -> None:
-        super().__init__()
-        _check_side(pixels)
+    def __init__(self, pixels: Pixels, features: int = 128, mirrors: bool = False) -> None:
+        super().__init__(pixels, mirrors)
         require(features % 4 == 0, f"features must be a multiple of 4, got {features}.")
-        self.features, self.shape = features, pixels.shape
+        self.features = features
         steps: list[nn.Module] = []
         for before, after in pairwise((pixels.channels, features // 4, features // 2, features)):
             steps += [_conv3(before, after, stride=2), GroupNorm(after), nn.SiLU(), _Residual(after)]
         self.steps = nn.Sequential(*steps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _features(self.steps, x.unflatten(-1, self.shape))
 
 
 class _Residual(nn.Module):
@@ -126,16 +153,15 @@ class _Residual(nn.Module):
         return silu(x + self.norm(self.conv(x)))
 
 
-class WideResNet(nn.Module):
+class WideResNet(ImageTrunk):
     """WRN-depth-widen (Zagoruyko and Komodakis 2016), normalised within each image and not over a batch.
 
     A row's features then depend on no other row. Where a block changes the width, its shortcut starts after
     the activation, as in the authors' code.
     """
 
-    def __init__(self, pixels: Pixels, depth: int = 28, widen: int = 2) -> None:
-        super().__init__()
-        _check_side(pixels)
+    def __init__(self, pixels: Pixels, depth: int = 28, widen: int = 2, mirrors: bool = False) -> None:
+        super().__init__(pixels, mirrors)
         require(depth >= 10 and depth % 6 == 4, f"depth must be 10, 16, 22, 28, …, got {depth}.")
         blocks = (depth - 4) // 6
         widths = (16, 16 * widen, 32 * widen, 64 * widen)
@@ -144,13 +170,10 @@ class WideResNet(nn.Module):
             steps += [_WideBlock(before, after, stride)]
             steps += [_WideBlock(after, after, 1) for _ in range(blocks - 1)]
         self.steps = nn.Sequential(*steps, GroupNorm(widths[-1]), nn.ReLU())
-        self.features, self.shape = widths[-1], pixels.shape
+        self.features = widths[-1]
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _features(self.steps, x.unflatten(-1, self.shape))
 
 
 class _WideBlock(nn.Module):
@@ -168,7 +191,7 @@ class _WideBlock(nn.Module):
         return added + (x if self.shortcut is None else self.shortcut(active))
 
 
-TRUNKS: dict[str, type[SmallCNN] | type[WideResNet]] = {"cnn": SmallCNN, "wrn28_2": WideResNet}
+TRUNKS: dict[str, type[ImageTrunk]] = {"cnn": SmallCNN, "wrn28_2": WideResNet}
 
 
 class ConvDecoder(nn.Module):
@@ -208,16 +231,6 @@ class ConvDecoder(nn.Module):
 
 def _check_side(pixels: Pixels) -> None:
     require(pixels.side >= 8, f"images need a side of at least 8 pixels, got {pixels.side}.")
-
-
-def _features(steps: nn.Module, images: Tensor) -> Tensor:
-    """The mean over places of what ``steps`` make of (rows, channels, side, side).
-
-    On the CPU in parts, which no row can notice. Tensors above 32 MB, as members of a large batch soon
-    have, go back to the system after each use, and fetching them anew costs a third of the time.
-    """
-    parts = [images] if images.is_cuda else images.split(PART)
-    return torch.cat([steps(part).mean((-2, -1)) for part in parts])
 
 
 def augment(x: Tensor, pixels: Pixels) -> Tensor:

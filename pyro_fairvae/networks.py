@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -53,6 +54,10 @@ class Members(nn.Module):
     def _flat(name: str) -> str:
         return name.replace(".", "/")
 
+    def train(self, mode: bool = True) -> Members:
+        self.skeleton[0].train(mode)
+        return super().train(mode)
+
     def forward(self, *inputs: Tensor, in_dims: tuple[int | None, ...], out_dims: Any = 0) -> Any:
         """Apply copy ``k`` to slice ``k`` of each input along its member dimension (None: shared)."""
         state = {name: getattr(self, self._flat(name)) for name in self.names + self.buffer_names}
@@ -65,6 +70,18 @@ class Members(nn.Module):
         with torch.autocast(inputs[0].device.type, torch.bfloat16):
             found = vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
         return tree_map(lambda each: each.to(inputs[0].dtype), found)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """The network in its mode of evaluation, without gradients, for the time of a ``with``."""
+    before = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        network.train(before)
 
 
 class Encoded(NamedTuple):

@@ -16,7 +16,15 @@ from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.image_networks import TRUNKS, ConvDecoder, SmallCNN, WideResNet
 from pyro_fairvae.loading import AUGMENTATIONS
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
-from pyro_fairvae.networks import ColumnDecoder, Encoder, Members, NumberPieces, mlp_trunk, piece_edges
+from pyro_fairvae.networks import (
+    ColumnDecoder,
+    Encoder,
+    Members,
+    NumberPieces,
+    evaluating,
+    mlp_trunk,
+    piece_edges,
+)
 from pyro_fairvae.objective import Schedule, Weights
 from pyro_fairvae.options import nested, option
 from pyro_fairvae.pixels import Pixels
@@ -115,10 +123,11 @@ def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Module]:
     """
     columns = train.columns
     if isinstance(columns, Pixels):
+        mirrors = settings.augmentation == "flip_crop"
         if choose("trunk for images", settings.trunk or "cnn", TRUNKS) == "cnn":
-            return lambda k: SmallCNN(columns, settings.hidden)
+            return lambda k: SmallCNN(columns, settings.hidden, mirrors=mirrors)
         require(settings.hidden == 128, f"wrn28_2 has 128 features, but hidden is {settings.hidden}.")
-        return lambda k: WideResNet(columns)
+        return lambda k: WideResNet(columns, mirrors=mirrors)
     choose("trunk for tables", settings.trunk or "mlp", ("mlp",))
     assert isinstance(train.x, Tensor)
     width, numbers = columns.width, columns.numbers
@@ -223,13 +232,14 @@ class Program:
         finally:
             self.load_state(own)
 
-    @torch.no_grad()
     def encode(self, table: Observed) -> Iterator[tuple[Batch, Encoding]]:
         """The encoding of all rows, a chunk at a time, with channels at their posterior means."""
         guide = self.guide
-        channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
         for batch in table.chunks():
-            yield batch, guide.encode(batch, *channels)
+            with evaluating(guide.encoder):
+                channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
+                encoding = guide.encode(batch, *channels)
+            yield batch, encoding
 
 
 def _per_member(concentration: Tensor, members: int) -> Tensor:

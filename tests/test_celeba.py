@@ -75,7 +75,7 @@ def test_rows_are_those_of_the_files(images: str, attributes: str, tmp_path: Pat
     assert table.groups == ("Female", "Male")
     assert table.attributes.names == ("Male",)
     assert table.pixels.shape == (3, 8, 8)
-    expected = [list(decode(file_of(picture), 8)) for picture in pictures]
+    expected = [list(decode(file_of(picture), 8, celeba.FACE)) for picture in pictures]
     assert table.stored.tolist() == expected
     assert table.index.tolist() == list(range(ROWS))
 

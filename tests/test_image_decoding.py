@@ -1,4 +1,4 @@
-"""A decoded image is the central square of the file, filtered down."""
+"""A decoded image is a square of the file, the central one or another, filtered down."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pictures import file_of, noise, solid
 
-from pyro_fairvae.data.image_cache import decode
+from pyro_fairvae.data.image_cache import Cut, decode
 
 
 def triangle(length: int, side: int) -> np.ndarray:
@@ -27,6 +27,23 @@ def test_pixels_are_those_of_the_central_square_filtered(height: int, width: int
     expected = np.einsum("ip,jq,pqc->cij", weights, weights, square)
     found = np.frombuffer(decode(file_of(picture), side), np.uint8).reshape(3, side, side)
     assert np.abs(found - expected).max() <= 1.01  # bytes are rounded after either direction
+
+
+@pytest.mark.parametrize(
+    ("cut", "top", "left", "edge"),
+    [
+        (Cut(0.5), 10, 5, 10),
+        (Cut(0.5, down=0.1), 12, 5, 10),
+        (Cut(0.5, down=-0.2), 6, 5, 10),
+        (Cut(0.5, down=2), 20, 5, 10),  # no further than the image goes
+        (Cut(0.5, down=-2), 0, 5, 10),
+        (Cut(1.0, down=0.25), 10, 0, 20),
+    ],
+)
+def test_another_square_can_be_cut(cut: Cut, top: int, left: int, edge: int) -> None:
+    picture = noise(4, 30, 20)
+    square = picture[top : top + edge, left : left + edge]
+    assert decode(file_of(picture), 5, cut) == decode(file_of(square), 5)
 
 
 def test_a_gradient_is_averaged_and_keeps_its_direction() -> None:

@@ -11,14 +11,16 @@ from torch.func import vmap
 
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.image_networks import PART, TRUNKS, ConvDecoder, GroupNorm, SmallCNN, WideResNet, augment
-from pyro_fairvae.networks import Members
+from pyro_fairvae.networks import Members, evaluating
 from pyro_fairvae.pixels import Pixels
 
 FACES, TINY = Pixels(3, 32), Pixels(3, 8)
 
 
-def small_trunk(name: str, pixels: Pixels = TINY) -> SmallCNN | WideResNet:
-    return SmallCNN(pixels, features=16) if name == "cnn" else WideResNet(pixels, depth=10, widen=1)
+def small_trunk(name: str, pixels: Pixels = TINY, mirrors: bool = False) -> SmallCNN | WideResNet:
+    if name == "cnn":
+        return SmallCNN(pixels, features=16, mirrors=mirrors)
+    return WideResNet(pixels, depth=10, widen=1, mirrors=mirrors)
 
 
 def count(network: nn.Module) -> int:
@@ -238,3 +240,24 @@ def test_augmenting_follows_the_seed() -> None:
 def test_sizes_that_cannot_be_are_refused(build: type, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build()
+
+
+@pytest.mark.parametrize("name", TRUNKS)
+def test_an_evaluated_trunk_takes_an_image_and_its_mirror_image_alike(name: str) -> None:
+    """The mean of what it says of either in training; of members, too, which go back to training after."""
+    members = Members(lambda _: small_trunk(name, mirrors=True), [0, 1])
+    x = torch.randn(5, TINY.width)
+    mirrored = x.unflatten(-1, TINY.shape).flip(-1).flatten(1)
+    seen = [members(each, in_dims=(None,)) for each in (x, mirrored)]
+    with evaluating(members):
+        found = [members(each, in_dims=(None,)) for each in (x, mirrored)]
+    for each in found:
+        torch.testing.assert_close(each, (seen[0] + seen[1]) / 2)
+        assert not each.requires_grad
+    assert (seen[0] - seen[1]).abs().max() > 1e-3
+    assert torch.equal(members(x, in_dims=(None,)), seen[0])
+
+
+def test_images_that_are_not_mirrored_in_training_are_not_evaluated_so() -> None:
+    trunk, x = small_trunk("cnn"), torch.randn(5, TINY.width)
+    assert torch.equal(trunk.eval()(x), trunk.train()(x))

@@ -10,10 +10,11 @@ every c that is not rejected:
 - where all lie below, by all of them: each must lie further below c than a single difference of that size
   does (an intersection–union test, Berger 1982).
 
-How the errors that the level allows are shared between the two sides goes by the likelihood ratio of a
-single difference (Feldman and Cousins 1998): equally, where c is large, and all of them to the first where c
-is so small that no estimate could lie far below. So the interval is one-sided where nothing speaks against 0,
-and neither empty nor too careful. Where a single difference stands out, it is that difference's own.
+How far below is decided by the likelihood ratio of a single difference (Feldman and Cousins 1998). Of the
+errors that the level allows, the first test has what the second, at the same point, leaves: half where c is
+large and a single difference stands out, all where c is so small, or a difference known so badly, that no
+estimates could lie far below. So the interval is one-sided where nothing speaks against 0, and neither empty
+nor too careful. Where a single difference stands out, it is that difference's own.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
 
     def rejected(c: float) -> bool:
         bound = (c - differences[active]) / deviation[active]
-        reach, below = share_errors(c / deviation[active], level)
+        reach = reach_below(c / deviation[active], level)
         if (bound >= 0).all():
             return bool((bound > reach).all())
         nearest = project(np.zeros((1, root.shape[1])), normals, bound)
         distance = float(np.square(nearest).sum())
-        touched = normals @ nearest[0] > bound - 1e-3
         drawn = nearest + noise
         simulated = np.square(drawn - project(drawn, normals, bound)).sum(1)
-        return distance > np.quantile(simulated, level + below[touched].max())
+        below = (bound - drawn @ normals.T > reach).all(1).mean()
+        return distance > np.quantile(simulated, level + below)
 
     start = max(largest, 0.0)
     low = _edge(rejected, 0.0, start) if rejected(0.0) else 0.0
@@ -60,18 +61,14 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
     return min(low, start), high
 
 
-def share_errors(size: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of an estimate |size + n|, n normal: t with P(within size ± t) = level, and P(below size − t)."""
+def reach_below(size: np.ndarray, level: float) -> np.ndarray:
+    """t with P(size − t ≤ |size + n| ≤ size + t) = level, n normal."""
     low, high = (np.full_like(size, ndtri(at)) for at in (level, (1 + level) / 2))
-
-    def below(t: np.ndarray) -> np.ndarray:
-        return np.asarray(np.maximum(ndtr(-t) - ndtr(t - 2 * size), 0.0))
-
     for _ in range(2 * STEPS):
-        middle = (low + high) / 2
-        more = ndtr(-middle) + below(middle) > 1 - level
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return low, below(low)
+        t = (low + high) / 2
+        outside = ndtr(-t) + np.maximum(ndtr(-t) - ndtr(t - 2 * size), 0.0)
+        low, high = np.where(outside > 1 - level, (t, high), (low, t))
+    return low
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.batch import Features, in_pieces
 from pyro_fairvae.errors import require
-from pyro_fairvae.networks import Members
+from pyro_fairvae.networks import Members, evaluating
 from pyro_fairvae.optimizer import clip_members
 from pyro_fairvae.program import Settings, trunks
 from pyro_fairvae.seeds import derive_seed, seeded
@@ -51,12 +51,12 @@ class NetworkClassifier:
     networks: Members
     device: torch.device | str
 
-    @torch.no_grad()
     def predict_proba(self, x: Features) -> Tensor:
-        pieces = [
-            self.networks(piece.to(self.device), in_dims=(None,))[1].softmax(-1).cpu()
-            for piece in in_pieces(x)
-        ]
+        with evaluating(self.networks):
+            pieces = [
+                self.networks(piece.to(self.device), in_dims=(None,))[1].softmax(-1).cpu()
+                for piece in in_pieces(x)
+            ]
         return torch.cat(pieces, dim=1)
 
     def decide(self, x: Features) -> Tensor:

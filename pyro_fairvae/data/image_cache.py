@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -31,9 +33,10 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1  # to be raised whenever the same images would give other bytes
+FORMAT = 2  # to be raised whenever the same images would give other bytes
 CHUNK = 512  # images decoded between two records of how far it is,
 CHUNK_BYTES = 2**24  # or fewer, if they are large
+Decode = Callable[[bytes], bytes]
 OTHER_FOLDER = "choose another folder for the cache with FAIRVAE_CACHE"
 
 
@@ -42,19 +45,40 @@ def cache_home() -> Path:
     return Path(os.environ.get("FAIRVAE_CACHE") or pooch.os_cache("pyro_fairvae"))
 
 
+@dataclass(frozen=True)
+class Cut:
+    """The square of an image that is kept: its side, and how far below the centre, in shorter sides of it."""
+
+    share: float = 1.0
+    down: float = 0.0
+
+    def box(self, width: int, height: int) -> tuple[int, int, int, int]:
+        """Left, upper, right and lower edge in pixels, moved to lie within the image."""
+        short = min(width, height)
+        side = max(1, round(self.share * short))
+        left, top = (width - side) // 2, (height - side) // 2 + round(self.down * short)
+        top = min(max(top, 0), height - side)
+        return left, top, left + side, top + side
+
+
+CENTRE = Cut()
+
+
 def cached_images(
     source: ImageSource,
     names: Sequence[str],
     side: int,
     folder: str | Path | None = None,
     progress: bool | None = None,
+    cut: Cut = CENTRE,
 ) -> Tensor:
     """The images ``names`` as bytes (images, 3 · side · side), channel by channel, mapped from a file.
 
-    Each is cropped to its central square and resized to ``side`` by Pillow. The file lies in ``folder``, or
-    in ``images`` below :func:`cache_home`, under a name that changes with the images and the side. The first
-    call decodes them; a killed call is taken up where it stopped, and of several processes one decodes while
-    the others wait. ``progress`` shows a bar or not; unless given, it is shown on a terminal.
+    Of each a square is cut, the largest at the centre unless another is given, and resized to ``side`` by
+    Pillow. The file lies in ``folder``, or in ``images`` below :func:`cache_home`, under a name that changes
+    with the images, the cut and the side. The first call decodes them; a killed call is taken up where it
+    stopped, and of several processes one decodes while the others wait. ``progress`` shows a bar or not;
+    unless given, it is shown on a terminal.
     """
     require(side >= 1, f"a side of {side} pixels was asked for; it must be 1 or more.")
     require(len(names) > 0, f"no image of {source.where} was asked for; name at least one.")
@@ -63,14 +87,14 @@ def cached_images(
     if missing:
         raise InputError(_faulty(f"are not in {source.where}", missing, len(names)))
     where = Path(folder) if folder else cache_home() / "images"
-    store = Store(where, f"{side}x{side}-{_digest(source, names, side)}", len(names), 3 * side**2)
+    store = Store(where, f"{side}x{side}-{_digest(source, names, side, cut)}", len(names), 3 * side**2)
     if not store.is_whole():
-        _build(store, source, names, side, progress)
+        _build(store, source, names, partial(decode, side=side, cut=cut), progress)
     return store.mapped()
 
 
-def _digest(source: ImageSource, names: Sequence[str], side: int) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {side}\n".encode())
+def _digest(source: ImageSource, names: Sequence[str], side: int, cut: Cut) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {side} {cut.share} {cut.down}\n".encode())
     for name in names:
         digest.update(f"{name} {source.mark(name)}\n".encode())
     return digest.hexdigest()[:24]
@@ -139,7 +163,9 @@ class Store:
         return rows.view(self.images, self.width)
 
 
-def _build(store: Store, source: ImageSource, names: Sequence[str], side: int, progress: bool | None) -> None:
+def _build(
+    store: Store, source: ImageSource, names: Sequence[str], small: Decode, progress: bool | None
+) -> None:
     """Decode into a part file and make it the store, unless another process does so meanwhile."""
     try:
         store.folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +175,7 @@ def _build(store: Store, source: ImageSource, names: Sequence[str], side: int, p
             store.discard_broken()
             part = store.path("part" if alone else f"{os.getpid()}.part")
             try:
-                bad = _fill(store, part, source, names, side, progress)
+                bad = _fill(store, part, source, names, small, progress)
                 if not bad:
                     store.finish(part)
             finally:
@@ -189,7 +215,7 @@ def _is_held(file: IO[str], path: Path) -> bool:
 
 
 def _fill(
-    store: Store, part: Path, source: ImageSource, names: Sequence[str], side: int, progress: bool | None
+    store: Store, part: Path, source: ImageSource, names: Sequence[str], small: Decode, progress: bool | None
 ) -> list[str]:
     """Decode what the part file does not have yet; gives the images that cannot be, with the reasons."""
     bad: list[str] = []
@@ -203,7 +229,7 @@ def _fill(
         with bar, joblib.Parallel(n_jobs=-1, require="sharedmem", batch_size=16) as parallel:
             for start in range(0, len(waiting), step):
                 chunk = waiting[start : start + step]
-                rows = parallel(joblib.delayed(_decoded)(source, names[index], side) for index in chunk)
+                rows = parallel(joblib.delayed(_decoded)(source, names[index], small) for index in chunk)
                 for index, row in zip(chunk, rows, strict=True):
                     if isinstance(row, str):
                         bad.append(row)
@@ -244,26 +270,24 @@ def _refuse_full_disk(store: Store, waiting: int) -> None:
     )
 
 
-def _decoded(source: ImageSource, name: str, side: int) -> bytes | str:
+def _decoded(source: ImageSource, name: str, small: Decode) -> bytes | str:
     """The bytes of an image, or its name and why it has none."""
     try:
-        return decode(source.read(name), side)
+        return small(source.read(name))
     except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
         return f"{name} ({reason})"
 
 
-def decode(content: bytes, side: int) -> bytes:
-    """An image's central square at ``side`` pixels, in RGB, channel by channel.
+def decode(content: bytes, side: int, cut: Cut = CENTRE) -> bytes:
+    """The square ``cut`` of an image at ``side`` pixels, in RGB, channel by channel.
 
     A JPEG of at least twice the size needed is reduced by its decoder first, which is faster.
     """
     with Image.open(io.BytesIO(content)) as image:
-        image.draft("RGB", (2 * side, 2 * side))
+        needed = math.ceil(2 * side / cut.share)
+        image.draft("RGB", (needed, needed))
         colours = image.convert("RGB")
-    short = min(colours.size)
-    left, top = ((length - short) // 2 for length in colours.size)
-    square = colours.crop((left, top, left + short, top + short))
-    small = square.resize((side, side), Image.Resampling.BILINEAR)
+    small = colours.crop(cut.box(*colours.size)).resize((side, side), Image.Resampling.BILINEAR)
     return np.asarray(small).transpose(2, 0, 1).tobytes()
 
 

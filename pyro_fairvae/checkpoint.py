@@ -19,6 +19,10 @@ import torch
 from pyro_fairvae.errors import InputError
 
 
+class OtherConfig(InputError):
+    """A checkpoint is there, but of other options or other rows."""
+
+
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part."""
     data = content.encode() if isinstance(content, str) else content
@@ -103,8 +107,8 @@ def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, 
     except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
         raise InputError(f"{path} is not a checkpoint, or is broken; delete it to start anew.") from reason
     if differing:
-        raise InputError(
-            f"{path} is a checkpoint of another config: {'; '.join(differing)}. "
-            "Resume with the same options, or choose another folder with --out."
+        raise OtherConfig(
+            f"{path} is a checkpoint of another config: {'; '.join(differing)}. Resume with the same options "
+            "and the same rows, delete it to start anew, or choose another folder with --out."
         )
     return state

@@ -412,7 +412,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, pd.DataFrame) and named:
             self.encoder_.aligned(frame)  # which knows what a lacking column may be called now
         validate_data(self, X, reset=False, skip_check_array=True)
-        if isinstance(X, pd.DataFrame) != named:
+        known = named or set(self.encoder_.names) <= set(check_names(frame))
+        if not (isinstance(X, pd.DataFrame) and known):
             frame.columns = pd.Index(self.encoder_.names)  # by place; scikit-learn has warned
         return torch.from_numpy(self.encoder_.encode(frame))
 

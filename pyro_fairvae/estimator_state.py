@@ -20,9 +20,9 @@ from pyro_fairvae.saved import classes_content, classes_from, fit_content, fit_f
 def estimator_content(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The fitted model as what JSON has and as tensors by name."""
     parameters = {
-        name: list(value) if isinstance(value, tuple) else value
+        name: _plain(name, value)
         for name, value in model.get_params(deep=False).items()
-        if name not in ("callback", "checkpoint", "random_state", "device") and is_plain(value)
+        if name not in ("callback", "checkpoint", "random_state", "device")
     }
     fitted, tensors = fit_content(model.fit_)
     document = {
@@ -42,6 +42,16 @@ def estimator_content(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "source": model.source_,
     }
     return document, tensors
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A parameter as what JSON has, lists in place of arrays and tuples."""
+    if isinstance(value, tuple):
+        value = list(value)
+    elif isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    require(is_plain(value), f"the parameter {name} = {value!r} cannot be saved; give numbers and words.")
+    return value
 
 
 def restore_estimator(

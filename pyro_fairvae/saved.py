@@ -28,6 +28,7 @@ from pyro_fairvae.options import build, flatten
 from pyro_fairvae.program import Program, Settings
 
 DOCUMENT, TENSORS = "model.json", "weights.safetensors"
+AUDIT, PAGE = ABOUT = "audit.json", "report.html"  # what commands write beside them
 FORMAT, VERSION = "pyro_fairvae model", 1
 HEAD = ("format", "version", "library", "sha256")
 KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that hold them
@@ -41,7 +42,10 @@ KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that hold th
 def write_model(
     folder: Path, document: Mapping[str, Any], tensors: dict[str, Tensor], overwrite: bool = False
 ) -> None:
-    """Write a model; the document, which vouches for the tensors, comes last."""
+    """Write a model; the document, which vouches for the tensors, comes last.
+
+    What the folder holds about another model, ABOUT, goes.
+    """
     require(
         overwrite or not (folder / DOCUMENT).exists(),
         f"{folder} already holds a model; replace it by overwrite (--overwrite), or choose another folder.",
@@ -56,7 +60,8 @@ def write_model(
         "library": __version__,
         "sha256": {DOCUMENT: _digest(body), TENSORS: hashlib.sha256(packed).hexdigest()},
     }
-    (folder / DOCUMENT).unlink(missing_ok=True)
+    for name in (DOCUMENT, *ABOUT):
+        (folder / name).unlink(missing_ok=True)
     write_whole(folder / TENSORS, packed)
     write_json(folder / DOCUMENT, {**head, **body})
 

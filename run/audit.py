@@ -6,7 +6,7 @@ stated rows alone, and bounds for these very rows that hold whatever the reason 
 
 Examples:
   fairvae audit model new.csv
-  fairvae audit model new.csv --decisions their_score --depends-on "group and label" --out audit.json
+  fairvae audit model new.csv --decisions their_decision --depends-on "group and label" --out audit.json
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def run(arguments: argparse.Namespace) -> None:
     theirs = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
     with warnings_in_words():
+        decided = theirs.iloc[:, 0] if arguments.decisions else model.predict(features)
         found = audit(
             labels,
-            theirs.iloc[:, 0] if arguments.decisions else model.predict(features),
+            decided,
             stated,
             X=features,
             model=model if model.knows_groups_ else None,

@@ -13,6 +13,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +22,16 @@ from pyro_fairvae.run.command import prepare, report
 from pyro_fairvae.run.own_table import add_machine, listed, warnings_in_words
 
 from pyro_fairvae.audit import audit
-from pyro_fairvae.checkpoint import write_json
-from pyro_fairvae.data.files import read_table, take_columns
+from pyro_fairvae.checkpoint import OtherConfig, write_json
+from pyro_fairvae.data.files import read_table, read_words, take_columns
 from pyro_fairvae.data.frames import check_names
 from pyro_fairvae.data.stated import is_missing
 from pyro_fairvae.errors import InputError, require
 from pyro_fairvae.estimator import FairSSVAEClassifier
 from pyro_fairvae.report import channels_table, frontier_table
-from pyro_fairvae.saved import DOCUMENT
+from pyro_fairvae.saved import AUDIT, DOCUMENT
 
-AUDIT, CHECKPOINT = "audit.json", "checkpoint.pt"
+CHECKPOINT = "checkpoint.pt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
     parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean: not stated")
+    parser.add_argument(
+        "--values", default="", metavar="WORD,…",
+        help="words that are values of this table, though elsewhere they mean a gap, such as None",
+    )  # fmt: skip
     parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are no features")
     parser.add_argument(
         "--risk", default=defaults.risk, help=f"what is to be alike (default: {defaults.risk})"
@@ -74,7 +79,8 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.overwrite or not (arguments.out / DOCUMENT).exists(),
         f"{arguments.out} already holds a model; replace it by --overwrite, or choose another folder.",
     )
-    words, groups, drop = (listed(each) for each in (arguments.missing, arguments.group, arguments.drop))
+    given = (arguments.missing, arguments.values, arguments.group, arguments.drop)
+    words, values, groups, drop = map(listed, given)
     require(arguments.label not in groups, f"{arguments.label!r} cannot be both the label and a group.")
     for name in drop:
         require(
@@ -82,11 +88,12 @@ def run(arguments: argparse.Namespace) -> None:
             f"{name!r} is the label or a group, which are no features anyway; leave it out of --drop.",
         )
     weights = _numbers(arguments.weights)
-    table = read_table(arguments.data, words)
+    table = read_table(arguments.data, words, values)
     table.columns = pd.Index(check_names(table))
     label = take_columns(table, [arguments.label], "label").iloc[:, 0]
     sensitive = take_columns(table, groups, "group")
     dropped = take_columns(table, drop, "columns to drop")
+    _tell_gaps(arguments.data, [arguments.label, *groups], table, words)
     features = table.drop(columns=[arguments.label, *groups, *dropped])
     require(features.shape[1] > 0, f"{arguments.data} has no column that is left as a feature.")
     audited = _held_out(len(table), arguments.holdout, arguments.seed)
@@ -101,11 +108,19 @@ def run(arguments: argparse.Namespace) -> None:
         checkpoint=arguments.out / CHECKPOINT,
     )
     with warnings_in_words():
-        model.fit(features[~audited], label[~audited], sensitive[~audited])
+        try:
+            model.fit(features[~audited], label[~audited], sensitive[~audited])
+        except OtherConfig:
+            if not arguments.overwrite:
+                raise
+            report("A checkpoint of another fit is discarded.")
+            (arguments.out / CHECKPOINT).unlink()
+            model.fit(features[~audited], label[~audited], sensitive[~audited])
     model.source_ = {
         "label": arguments.label,
         "groups": groups,
         "missing": words,
+        "values": values,
         "data": arguments.data.name,
     }
     model.save(arguments.out, overwrite=arguments.overwrite)
@@ -121,7 +136,6 @@ def _audit_held_out(
     model: FairSSVAEClassifier, features: pd.DataFrame, label: pd.Series, groups: pd.DataFrame, out: Path
 ) -> None:
     """Audit rows that nothing has seen, where they can be; the model is saved already, and stays."""
-    (out / AUDIT).unlink(missing_ok=True)
     if not len(features) or is_missing(label).all() or groups.isna().any(axis=1).all():
         report("No rows were held out that state label and group, so nothing is audited.")
         return
@@ -132,6 +146,19 @@ def _audit_held_out(
         return
     write_json(out / AUDIT, found.to_dict())
     print(f"\nAudit of {len(features)} rows that were kept out of fitting\n{found}")
+
+
+def _tell_gaps(path: Path, names: Sequence[str], table: pd.DataFrame, asked: Sequence[str]) -> None:
+    """Say which words of label and groups were taken for gaps unasked, as one of them may be a value."""
+    for name, column in read_words(path, names).items():
+        taken = column[table[name].isna().to_numpy() & column.notna().to_numpy()]
+        counts = [
+            f"{word!r} in {count} rows"
+            for word, count in taken.value_counts().items()
+            if word not in ("", *asked)
+        ]
+        if counts:
+            report(f"{name}: not stated, {', '.join(counts)} (--values keeps a word that is a value).")
 
 
 def _held_out(rows: int, share: float, seed: int) -> np.ndarray:

@@ -44,7 +44,9 @@ def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.D
     model = FairSSVAEClassifier.load(arguments.model, str(device))
     if arguments.weight is not None or arguments.max_disparity is not None:
         model.select(arguments.max_disparity, weight=arguments.weight)
-    return model, read_table(arguments.data, source_of(model).get("missing", ()))
+    source = source_of(model)
+    text = [each.name for each in model.encoder_.categories if each.is_text]
+    return model, read_table(arguments.data, source.get("missing", ()), source.get("values", ()), text)
 
 
 def check_writable(path: Path) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model
+from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model, warnings_in_words
 
 from pyro_fairvae.checkpoint import write_whole
-from pyro_fairvae.data.files import take_columns
+from pyro_fairvae.data.files import FORMATS, ending_of, read_words, take_columns
 from pyro_fairvae.data.stated import word_of
 from pyro_fairvae.errors import require
 from pyro_fairvae.estimator import FairSSVAEClassifier
@@ -37,20 +37,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    require(
+        ending_of(arguments.out) not in set(FORMATS) - {".csv"},
+        f"predictions are written as CSV, got --out {arguments.out}; name a file that ends in .csv.",
+    )
     model, table = open_model(arguments)
     keep = list(dict.fromkeys(listed(arguments.keep)))
-    kept = take_columns(table, keep, "columns to keep").rename(columns=str).reset_index(drop=True)
+    take_columns(table, keep, "columns to keep")
+    kept = read_words(arguments.data, keep)
     titles = _titles(model, arguments.groups)
     twice = [name for name in keep if name in titles]
     require(not twice, f"{', '.join(map(repr, twice))} cannot be kept: predictions have that name.")
     features = features_of(model, table)
-    decision = pd.Series(model.predict(features)).map({each: _decision(each) for each in model.classes_})
+    with warnings_in_words():
+        decided = model.predict(features)
+    decision = pd.Series(decided).map({each: _decision(each) for each in model.classes_})
     found = [decision.to_frame(), pd.DataFrame(model.predict_proba(features))]
     if arguments.groups:
         found.append(pd.DataFrame(model.predict_groups_proba(features)))
     predictions = pd.concat(found, axis=1).set_axis(titles, axis=1)
-    content = pd.concat([kept, predictions], axis=1).to_csv(index=False, float_format="%.6g")
-    write_whole(arguments.out, content)
+    chances = predictions.columns[1:]
+    predictions[chances] = predictions[chances].map("{:.6g}".format)
+    write_whole(arguments.out, pd.concat([kept, predictions], axis=1).to_csv(index=False))
     counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
     print(f"{len(table)} rows decided by the member at λ = {model.fit_.weights_of_risk[model.selected_]:g}")
     print(f"({counts}); they are in {arguments.out}")

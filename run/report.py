@@ -11,13 +11,13 @@ import argparse
 import json
 from pathlib import Path
 
-from pyro_fairvae.run.fit import AUDIT
 from pyro_fairvae.run.own_table import check_writable, warnings_in_words
 
 from pyro_fairvae.audit import Audit
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.estimator import FairSSVAEClassifier
 from pyro_fairvae.report import write_model_page
+from pyro_fairvae.saved import AUDIT, PAGE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     model = FairSSVAEClassifier.load(arguments.model, "cpu")
-    out = arguments.out or arguments.model / "report.html"
+    out = arguments.out or arguments.model / PAGE
     check_writable(out)
     path = arguments.audit or arguments.model / AUDIT
     found = read_audit(path) if arguments.audit or path.exists() else None

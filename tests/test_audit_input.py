@@ -54,6 +54,14 @@ class Knows:
         ({"X": TABLE[:-1]}, "X has 199 rows, but y_true and y_pred have 200; give the same rows"),
         ({"X": PEOPLE.score}, r"X has the shape \(200,\).*[Rr]eshape"),
         ({"X": TABLE[:-1], "model": Knows()}, r"shape \(199, 3\); .* 200 rows and the groups 0, 1, 2"),
+        ({"y_pred": PEOPLE.score}, "y_pred has 200 values, .* y_true 2; give decisions, not scores"),
+        ({"y_pred": PEOPLE.score[:8].repeat(25)}, "y_pred has 8 values, .*not scores"),
+        ({"y_pred": np.arange(ROWS)}, "y_pred has 200 values, .*not scores"),
+        ({"y_pred": PEOPLE.decided + 7}, "no value in common: '0', '1' and '7', '8'. Give both in the same"),
+        (
+            {"groups_proba": pd.DataFrame(PEOPLE.proba, columns=["0", "2"])},
+            "groups_proba has the columns '0', '2'; expected .* groups 0, 1, by these names",
+        ),
         ({"pos_label": 2}, "unknown pos_label '2'; expected one of 0, 1"),
         ({"y_true": np.array(["no", "yes"])[PEOPLE.y]}, "such as 'no' and y_pred such as 0; give both"),
         ({"y_true": ["no", 1] * (ROWS // 2)}, "y_true mixes values of the kinds int, str"),
@@ -127,3 +135,51 @@ def test_without_labels_parity_alone_is_audited() -> None:
     rate = pd.Series(PEOPLE.decided).groupby(SAID).mean()
     assert found.loc["ddp", "stated_estimate"] == pytest.approx(np.ptp(rate))
     assert found.loc[["deo", "deopp"]].isna().all().all()
+
+
+def test_truth_values_are_decisions_about_0_and_1() -> None:
+    found = audit(PEOPLE.y, PEOPLE.decided.astype(bool), SAID)
+    pd.testing.assert_frame_equal(found.metrics, audit(PEOPLE.y, PEOPLE.decided, SAID).metrics)
+
+
+def test_a_label_that_is_never_decided_is_told() -> None:
+    found = audit(PEOPLE.y, np.zeros(ROWS, dtype=int), SAID)
+    assert "nobody is decided to be 1." in found.notes
+
+
+def test_probabilities_are_of_the_groups_by_name() -> None:
+    """Also of a group whose name a prior reserves, and which the library therefore quotes."""
+    names = np.array(["x", "other"], dtype=object)
+    said = [None if each is None else names[int(each)] for each in SAID]
+    given = pd.DataFrame(PEOPLE.proba, columns=names)
+    by_name = [
+        audit(PEOPLE.y, PEOPLE.decided, said, groups_proba=each) for each in (given, given[["other", "x"]])
+    ]
+    by_place = audit(PEOPLE.y, PEOPLE.decided, said, groups_proba=given[["other", "x"]].to_numpy())
+    for found in by_name:
+        pd.testing.assert_frame_equal(found.metrics, by_place.metrics)
+    assert by_place.groups.index.tolist() == ["'other'", "x"]
+
+
+def test_those_who_withhold_are_shared_out_among_the_groups() -> None:
+    found = audit(PEOPLE.y, PEOPLE.decided, SAID, groups_proba=PEOPLE.proba)
+    assert found.groups["withheld"].sum() == pytest.approx(found.rows["withheld"])
+
+
+def test_a_model_says_what_means_not_stated_and_whether_it_knows_groups() -> None:
+    class Told(Knows):
+        missing_values = ("?",)
+
+    said = np.where([each is None for each in SAID], "?", SAID)
+    found = audit(PEOPLE.y, PEOPLE.decided, said, X=TABLE, model=Told())
+    expected = audit(PEOPLE.y, PEOPLE.decided, SAID, X=TABLE, model=Knows())
+    pd.testing.assert_frame_equal(found.metrics, expected.metrics)
+
+    class Knows0(Knows):
+        knows_groups_ = False
+
+        def predict_groups_proba(self, X: pd.DataFrame) -> np.ndarray:
+            raise InputError("fitted without groups")
+
+    with pytest.raises(InputError, match="fitted without groups"):
+        audit(PEOPLE.y, PEOPLE.decided, ["f", "m"] * (ROWS // 2), X=TABLE, model=Knows0())

@@ -497,5 +497,7 @@ def test_tables_that_the_model_cannot_decide_about(fitted: FairSSVAEClassifier, 
 def test_gaps_and_new_categories_are_decided_about(fitted: FairSSVAEClassifier, new: Made) -> None:
     strange = new.X[:20].assign(c="never seen")
     strange.loc[:9, "x0"] = np.nan
-    assert set(fitted.predict(strange)) <= {"no", "yes"}
+    with pytest.warns(UserWarning, match="20 of 20 values of column 'c' were never seen in fitting"):
+        assert set(fitted.predict(strange)) <= {"no", "yes"}
+    strange["c"] = ["never seen"] * 5 + new.X["c"].tolist()[5:20]
     assert np.isfinite(fitted.predict_groups_proba(strange)).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_fairvae.data.files import FORMATS, read_table, take_columns
+from pyro_fairvae.data.files import FORMATS, GAPS, read_table, read_words, take_columns
 from pyro_fairvae.errors import InputError
 
 TABLE = pd.DataFrame(
@@ -79,7 +79,7 @@ def test_words_for_gaps_are_gaps_in_files_of_either_kind(tmp_path: Path, ending:
         ("a,b\n" + "1\n" * 9, r"9 lines .*: line 2 has 1, line 3 has 1, line 4 has 1 and so on\."),
         ('a,b\n"1\n2",3\n4,5,6\n', "1 lines .*: line 4 has 3"),
         ("a,b\n1,2,\n", "line 2 has 3"),
-        ("a;b\n1;2,5\n", "1 columns, but 1 lines"),
+        ("a;b\n1;2,5\n", "separated by semicolons"),
         ("a,b,a\n1,2,3\n", "several columns called 'a'"),
         ("a, a \n1,2\n", "several columns called 'a'"),
         ("", "is empty"),
@@ -101,6 +101,51 @@ def test_faulty_lines_are_refused_and_named(
     path = written(tmp_path / f"t{ending}", text)
     with pytest.raises(InputError, match=rf"(?s)t{ending}.*{told}"):
         read_table(path)
+
+
+def test_words_for_a_gap_are_gaps_unless_they_are_values(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", "a,b\n" + "".join(f"{word},{n}\n" for n, word in enumerate(GAPS)))
+    assert read_table(path)["a"].isna().all()
+    kept = read_table(path, values=["None", "NA"])["a"]
+    assert kept.dropna().tolist() == ["NA", "None"]
+
+
+def test_columns_may_be_read_as_they_are_written(tmp_path: Path) -> None:
+    """Codes that look like numbers, numbers that lose digits, words that look like gaps."""
+    words = {"code": ["0010", "1e5", "NA"], "pay": ["1234567.890", "", "None"]}
+    path = written(tmp_path / "t.csv", pd.DataFrame({"x": [1, 2, 3], **words}).to_csv(index=False))
+    assert read_words(path, ["pay", "code"]).to_dict("list") == {
+        name: words[name] for name in ("pay", "code")
+    }
+    found = read_table(path, as_text=["code", "no such column"])
+    assert found["code"].tolist()[:2] == ["0010", "1e5"]
+    assert found["code"].isna().tolist() == [False, False, True]
+    assert found["pay"].tolist()[0] == 1234567.89
+    stored = pd.DataFrame({"id": [7, 8], "x": [0.1, 0.2]})
+    stored.to_parquet(tmp_path / "t.parquet")
+    same(read_words(tmp_path / "t.parquet", ["id"]), stored[["id"]])
+
+
+def test_numbers_of_rows_are_left_out(tmp_path: Path) -> None:
+    same(read_table(written(tmp_path / "t.csv", TABLE.to_csv())), TABLE)
+    with pytest.raises(InputError, match="no name for column 2; name it, or leave it out"):
+        read_table(written(tmp_path / "t.csv", "a,,b\n1,2,3\n"))
+
+
+@pytest.mark.parametrize(("separator", "called"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_another_separator_is_named(tmp_path: Path, separator: str, called: str) -> None:
+    text = f"age{separator}pay\n31{separator}1,5\n"
+    with pytest.raises(
+        InputError, match=f"t.csv has one column, .*separated by {called}. Save it with commas"
+    ):
+        read_table(written(tmp_path / "t.csv", text))
+
+
+def test_other_encodings_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="iconv -f utf16"):
+        read_table(written(tmp_path / "t.csv", "name\nß\n".encode("utf-16")))
+    with pytest.raises(InputError, match="iconv -f latin1"):
+        read_table(written(tmp_path / "t.csv", "name\nß\n".encode("latin1")))
 
 
 def test_a_tab_separates_in_its_own_kind_of_file_only(tmp_path: Path) -> None:

@@ -503,3 +503,29 @@ def test_a_summary_counts_by_hand(of_all_kinds: pd.DataFrame, learned: FrameEnco
     }  # fmt: skip
     assert columns["many"]["values"] == of_all_kinds["many"].nunique()
     assert columns["one"]["kind"] == "left out"
+
+
+def test_numbers_beside_words_in_a_list_stay_numbers() -> None:
+    frame = as_frame([[1.5, "a"], [2, None]])
+    assert frame[0].tolist() == [1.5, 2]
+    assert pd.api.types.is_numeric_dtype(frame[0])
+
+
+def test_a_column_that_is_not_the_same_any_more_is_told() -> None:
+    encoder = FrameEncoder.learn(pd.DataFrame({"town": ["Oslo", "Rome"] * 20}))
+    with pytest.warns(UserWarning, match="40 of 40 values of column 'town' .* 'oslo'; .* 'Oslo'"):
+        encoder.encode(pd.DataFrame({"town": ["oslo", "rome"] * 20}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.encode(pd.DataFrame({"town": ["Oslo"] * 20 + ["Bern"] * 10}))
+        encoder.encode(pd.DataFrame({"town": ["Bern"]}))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_text"),
+    [(["0010", "A4"], True), (["1.0", "x"], True), (["TRUE", "x"], True), (["1e5", "x"], True),
+     (["10", "A4"], False), (["True", "x"], False), (["x", "y"], False), (["1.5", "x"], False)],
+)  # fmt: skip
+def test_codes_are_told_from_words_that_any_reader_leaves_alone(values: list[str], is_text: bool) -> None:
+    (category,) = FrameEncoder.learn(pd.DataFrame({"code": values})).categories
+    assert category.is_text == is_text

@@ -131,7 +131,7 @@ def test_classes_are_what_was_given(
 ) -> None:
     found = [each.classes_.tolist() for each in (words, numbers, several, groupless)]
     assert found == [["no", "unavailable"], [-1, 3, 7], [1.0, 5.0], [False, True]]
-    assert words.groups_ == ("'own'", "m")
+    assert words.groups_ == ("m", "'own'")
     assert several.groups_ == ("f, 1", "f, 2", "m, 1", "m, 2")
     assert groupless.groups_ == ()
 

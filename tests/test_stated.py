@@ -255,10 +255,10 @@ def test_reserved_words_may_be_groups_and_classes() -> None:
     """They are quoted, so that priors can still tell ``own`` from a group of that name."""
     reserved = sorted(RESERVED)
     found = code_groups([*reserved, None, "f"])
-    assert found.attributes.values == (("'every'", "'other'", "'own'", "'unavailable'", "f"),)
-    assert found.outcomes.tolist() == [0, 1, 2, 3, 5, 4]
-    assert code_groups(reserved, known=found.attributes).outcomes.tolist() == [0, 1, 2, 3]
-    assert code_groups(["own", "f"], ["own", "unavailable"], found.attributes).outcomes.tolist() == [5, 4]
+    assert found.attributes.values == (("'every'", "f", "'other'", "'own'", "'unavailable'"),)
+    assert found.outcomes.tolist() == [0, 2, 3, 4, 5, 1]
+    assert code_groups(reserved, known=found.attributes).outcomes.tolist() == [0, 2, 3, 4]
+    assert code_groups(["own", "f"], ["own", "unavailable"], found.attributes).outcomes.tolist() == [5, 1]
     codes, classes = code_labels(reserved)
     assert classes.tolist() == reserved
     assert codes.tolist() == [0, 1, 2, 3]
@@ -281,3 +281,20 @@ def test_a_column_has_no_index() -> None:
     assert column.index.tolist() == [0, 1]
     assert as_column((1, None), "y").isna().tolist() == [False, True]
     assert as_column(["a", np.nan], "y").isna().tolist() == [False, True]  # not the word "nan"
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "<NA>", "NaT"])
+def test_gaps_that_were_turned_into_words_are_refused(word: str) -> None:
+    with pytest.raises(InputError, match=f"the word '{word}', which is what a gap becomes.*missing_values"):
+        code_groups(["f", "m", word])
+    with pytest.raises(InputError, match=f"y has the word '{word}'.*None or NaN itself"):
+        code_labels(["f", "m", word])
+    assert code_groups(["f", "m", word], [word]).attributes.group_names == ("f", "m")
+    assert code_groups(["f", "m", "None"]).attributes.group_names == ("None", "f", "m")
+
+
+def test_groups_are_in_the_order_of_numbers_and_of_words_without_quotes() -> None:
+    assert code_groups([10, 2, 1]).attributes.group_names == ("1", "2", "10")
+    found = code_groups(["white", "other", "asian", None])
+    assert found.attributes.group_names == ("asian", "'other'", "white")
+    assert found.outcomes.tolist() == [2, 1, 0, 3]

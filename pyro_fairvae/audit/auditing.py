@@ -16,8 +16,9 @@ from pyro_fairvae.audit.imputing import impute_groups
 from pyro_fairvae.audit.intervals import largest_interval
 from pyro_fairvae.audit.result import Audit
 from pyro_fairvae.data.frames import as_frame
-from pyro_fairvae.data.stated import code_groups, code_labels, word_of
+from pyro_fairvae.data.stated import code_groups, code_labels, shorten, word_of
 from pyro_fairvae.errors import InputError, choose, require
+from pyro_fairvae.estimator_checks import MANY
 
 METRICS = {
     "deo": "largest difference between groups of P(Ŷ = y | Y = y, A), over labels y",
@@ -57,8 +58,8 @@ def audit(
         Alternatively a fitted model with ``predict_groups_proba``, which is asked about ``X``. It must not
         have been fitted on these rows.
     groups_proba
-        Alternatively P(a | row) itself, (rows, groups), in the order of the sorted names of the groups, by an
-        imputer that did not see these rows' groups.
+        Alternatively P(a | row) itself, (rows, groups), by an imputer that did not see these rows' groups: a
+        DataFrame with a column for each group, or an array in the order of the groups sorted.
     depends_on
         What withholding may depend on: the ``"group"``, or ``"group and label"``. Rates given the label are
         unbiased in either case, rates over all labels (DDP) not: they then rest on the imputations telling
@@ -68,7 +69,8 @@ def audit(
     level
         The share of cases in which an interval is to hold, from 0.5 to below 1.
     missing_values
-        What else than NaN or None means that a group is not stated, such as ``("unknown",)``.
+        What else than NaN or None means that a group is not stated, such as ``("unknown",)``; as the model
+        was told, unless given.
     random_state
         Seed of the folds and trees that impute groups from ``X``.
 
@@ -133,8 +135,9 @@ def _coded(
     y_true: Any, y_pred: Any, sensitive_features: Any, missing_values: Sequence[Any], model: Any
 ) -> tuple[Rows, Attributes, np.ndarray]:
     """Everything as codes, of the groups of ``model`` where it names them."""
-    known = getattr(model, "attributes_", None)
-    groups = code_groups(sensitive_features, missing_values, known)
+    known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
+    unsaid = missing_values if len(missing_values) else getattr(model, "missing_values", ())
+    groups = code_groups(sensitive_features, unsaid, known)
     _, found = code_labels(y_true, what="y_true")
     decided, decisions = code_labels(y_pred, what="y_pred")
     require(bool((decided < len(decisions)).all()), "y_pred has gaps; every row needs a decision.")
@@ -145,6 +148,7 @@ def _coded(
             f"y_true holds values such as {found.tolist()[0]!r} and y_pred such as "
             f"{decisions.tolist()[0]!r}; give both in the same kind of values."
         ) from reason
+    _check_decisions(found, decisions)
     require(
         len(classes) > 1, f"labels and decisions have one value, {classes.tolist()}; expected two or more."
     )
@@ -161,6 +165,23 @@ def _coded(
         bool(rows.stated.any()), "no row states its group in full; an audit is anchored on those that do."
     )
     return rows, groups.attributes, classes
+
+
+def _check_decisions(labels: np.ndarray, decisions: np.ndarray) -> None:
+    """Refuse decisions that are scores, or in other words than the labels."""
+    there = {*labels.tolist(), *map(word_of, labels)}
+    strange = [each for each in decisions.tolist() if each not in there and word_of(each) not in there]
+    scores = any(isinstance(each, float) and not each.is_integer() for each in strange)
+    require(
+        not scores and len(decisions) <= max(MANY, 2 * len(labels)),
+        f"y_pred has {len(decisions)} values, such as {decisions.tolist()[-1]!r}, and y_true {len(labels)}; "
+        "give decisions, not scores or probabilities.",
+    )
+    require(
+        len(strange) < len(decisions) or len(labels) == 0,
+        f"y_true and y_pred have no value in common: {shorten(list(map(word_of, labels)))} and "
+        f"{shorten(list(map(word_of, decisions)))}. Give both in the same words.",
+    )
 
 
 def _positive(pos_label: Any, classes: np.ndarray) -> int:
@@ -200,6 +221,13 @@ def _imputed(
 
 def _checked(groups_proba: Any, rows: int, attributes: Attributes) -> np.ndarray:
     wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
+    if isinstance(groups_proba, pd.DataFrame) and not isinstance(groups_proba.columns, pd.RangeIndex):
+        there = [word_of(name) for name in groups_proba.columns]
+        require(
+            sorted(there) == sorted(attributes.group_names),
+            f"groups_proba has the columns {shorten(there)}; {wanted}, by these names.",
+        )
+        groups_proba = groups_proba.iloc[:, [there.index(name) for name in attributes.group_names]]
     try:
         given = np.asarray(groups_proba, dtype=float)
     except (TypeError, ValueError) as reason:
@@ -291,8 +319,10 @@ def _group_lines(rows: Rows, names: Sequence[str], anchored: Anchored, level: fl
     rate, low, high = anchored.withholding(float(stats.norm.ppf((1 + level) / 2)))
     if rows.stated.all():
         rate, low, high = np.zeros((3, rows.groups))
+    total = (~rows.stated).sum()
     with np.errstate(divide="ignore", invalid="ignore"):
-        withheld = np.clip(stated * rate / (1 - rate), 0, (~rows.stated).sum())
+        withheld = np.clip(stated * rate / (1 - rate), 0, total)
+        withheld *= total / np.nansum(withheld) if total else 0
     return pd.DataFrame(
         {
             "stated": stated, "withhold": rate, "withhold_low": low, "withhold_high": high,
@@ -310,6 +340,8 @@ def _notes(
     words = [word_of(each) for each in classes]
     absent = [c for c in range(rows.classes) if not (rows.y == c).any()]
     notes += [f"no row has the label {words[c]}, so that rates given it cannot be told." for c in absent]
+    never = [words[c] for c in range(rows.classes) if c not in absent and not (rows.decided == c).any()]
+    notes += [f"nobody is decided to be {word}." for word in never]
     for g, name in enumerate(attributes.group_names):
         for c, label in enumerate(words):
             if c in absent:

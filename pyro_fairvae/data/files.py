@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pandas as pd
 
@@ -19,26 +19,47 @@ from pyro_fairvae.errors import InputError, choose, require
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
 SHOWN = 3  # faulty lines that are named
+# Words that lines of text have for a gap; "" is one.
+GAPS = ("", "#N/A", "<NA>", "N/A", "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null")
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def read_table(path: Path, missing_values: Sequence[str] = ()) -> pd.DataFrame:
-    """A table from a file; ``missing_values``, and all that pandas takes for a gap, become gaps."""
+def read_table(
+    path: Path, missing_values: Sequence[str] = (), values: Sequence[str] = (), as_text: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A table from a file.
+
+    In lines of text the words GAPS are gaps, but for those in ``values``, and columns ``as_text`` hold words
+    whatever these look like, such as 0010; the others' types are found. ``missing_values`` are gaps, too. A
+    first column without a name, in which pandas writes the numbers of rows, is left out.
+    """
     ending = ending_of(path)
     choose(f"kind of table of {path}", ending, FORMATS)
     require(path.is_file(), f"there is no file {path}.")
     try:
-        table = (
-            _read_parquet(path, missing_values) if ending == ".parquet" else _read_lines(path, missing_values)
-        )
+        if ending == ".parquet":
+            table = _read_parquet(path, missing_values)
+        else:
+            gaps = [*missing_values, *(word for word in GAPS if word not in values)]
+            table = _read_lines(path, gaps, dict.fromkeys(as_text, str))
     except UnicodeDecodeError as reason:
+        with path.open("rb") as file:
+            utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
         raise InputError(
             f"{path} is not text in UTF-8 (byte {reason.start}: {reason.reason}); save it as UTF-8, for "
-            "example by iconv -f latin1 -t utf8."
+            f"example by iconv -f {'utf16' if utf16 else 'latin1'} -t utf8."
         ) from reason
     except (OSError, EOFError, zlib.error) as reason:
         raise InputError(f"cannot read {path}: {reason}.") from reason
     require(len(table) > 0, f"{path} has no rows.")
     return table
+
+
+def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """Some columns just as they are written, in the order of ``names``; of Parquet as they are stored."""
+    if ending_of(path) == ".parquet":
+        return pd.read_parquet(path).rename(columns=str)[list(names)].reset_index(drop=True)
+    return _read_lines(path, [], str, names)[list(names)]
 
 
 def ending_of(path: Path) -> str:
@@ -58,32 +79,44 @@ def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame({name: each.mask(is_missing(each, missing_values)) for name, each in table.items()})
 
 
-def _read_lines(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
+def _read_lines(
+    path: Path, gaps: Sequence[str], types: Any, only: Sequence[str] | None = None
+) -> pd.DataFrame:
     ending = ending_of(path)
     separator = SEPARATORS[ending.removesuffix(".gz")]
-    _check_lines(path, separator)
+    header = _check_lines(path, separator)
     try:
         table = pd.read_csv(
             path,
             sep=separator,
             skipinitialspace=True,
             index_col=False,
-            na_values=list(missing_values),
+            header=0,
+            names=header,
+            usecols=header if only is None else list(only),
+            dtype=types,
+            na_values=list(gaps),
+            keep_default_na=False,
             low_memory=False,
             compression="gzip" if ending.endswith(".gz") else None,
         )
     except pd.errors.ParserError as reason:
         raise InputError(f"{path} cannot be read as a table: {str(reason).strip()}.") from reason
-    return table.rename(columns=str.strip)
+    return table.drop(columns="", errors="ignore")
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
+    nameless = [place for place, name in enumerate(header, start=1) if not name and place > 1]
+    require(
+        not nameless,
+        f"{path} has no name for column {', '.join(map(str, nameless))}; name it, or leave it out.",
+    )
     twice = sorted(name for name, count in Counter(header).items() if count > 1)
     require(not twice, f"{path} has several columns called {', '.join(map(repr, twice))}; rename them.")
 
 
-def _check_lines(path: Path, separator: str) -> None:
-    """Every line must have as many values as the first has names, which pandas would not insist on."""
+def _check_lines(path: Path, separator: str) -> list[str]:
+    """The names in the first line. Every line must have as many values, which pandas would not insist on."""
     faulty: list[str] = []
     count = 0
     with _open(path) as file:
@@ -91,6 +124,12 @@ def _check_lines(path: Path, separator: str) -> None:
         try:
             header = [name.strip() for name in next((fields for fields in lines if fields), [])]
             require(bool(header), f"{path} is empty.")
+            for other, called in OTHER_SEPARATORS.items():
+                require(
+                    len(header) > 1 or other not in header[0],
+                    f"{path} has one column, {header[0][:60]!r}: its values seem to be separated by "
+                    f"{called}. Save it with commas, and with points in numbers, or with tabs as .tsv.",
+                )
             _check_header(path, header)
             for fields in lines:
                 if fields and len(fields) != len(header):
@@ -105,6 +144,7 @@ def _check_lines(path: Path, separator: str) -> None:
         f"{', '.join(faulty)}{' and so on' if count > SHOWN else ''}. Quote values that contain "
         f"{separator!r}, or mend the lines.",
     )
+    return header
 
 
 def _open(path: Path) -> IO[str]:

@@ -72,12 +72,26 @@ class Category:
     def width(self) -> int:
         return len(self.values) + self.others + self.gaps
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it has words that a reader of files may take for something else, such as 0010 for 10."""
+        return any(_as_read(word) != word for word in self.values)
+
     def codes(self, column: pd.Series) -> np.ndarray:
-        """Places (rows,); −1 for what has none, such as a category that was never seen."""
+        """Places (rows,); −1 for what has none, such as a category that was never seen.
+
+        Warns where most are such, as then it is not the same column any more.
+        """
         missing = column.isna().to_numpy()
         words = column.astype(object).map(word_of)
         place = pd.Index(self.values, dtype=object).get_indexer(pd.Index(words, dtype=object))
         strange = (place < 0) & ~missing
+        if not self.others and strange.sum() > max(FEWEST, (~missing).sum() / 2):
+            warnings.warn(
+                f"{strange.sum()} of {(~missing).sum()} values of column {self.name!r} were never seen in "
+                f"fitting, such as {words[strange].iloc[0]!r}; those were such as {self.values[0]!r}.",
+                stacklevel=2,
+            )
         place[strange] = len(self.values) if self.others else -1
         place[missing] = self.width - 1 if self.gaps else -1
         return place
@@ -199,6 +213,8 @@ def as_frame(X: Any) -> pd.DataFrame:
     if sparse.issparse(X):
         raise TypeError("X is a sparse matrix, but a dense table is expected; convert it by X.toarray().")
     array = np.asarray(X)
+    if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
+        array = np.asarray(X, dtype=object)  # numpy has turned a list's numbers beside words into words
     if np.iscomplexobj(array):
         raise InputError(f"Complex data not supported: X has the type {array.dtype}.")
     if array.ndim != 2:
@@ -286,6 +302,16 @@ def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str,
         else f"nearly every row has a value of its own ({len(ordered)})"
     )
     return []
+
+
+def _as_read(word: str) -> str:
+    """The word that is left once a reader of files has found a number or a truth value in a word."""
+    if word.lower() in ("true", "false"):
+        return word.capitalize()
+    try:
+        return word_of(float(word))
+    except ValueError:
+        return word
 
 
 def _lacking(name: str, others: Sequence[str]) -> str:

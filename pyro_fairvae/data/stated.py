@@ -13,6 +13,8 @@ from pyro_fairvae.attributes import RESERVED, Attributes
 from pyro_fairvae.data.tables import Integers
 from pyro_fairvae.errors import InputError, require
 
+WRITTEN_GAPS = ("nan", "NaN", "<NA>", "NaT")  # what gaps become where they are turned into words
+
 
 def as_column(values: Any, what: str) -> pd.Series:
     """One column, without its index; a table of a single column counts as one."""
@@ -51,12 +53,14 @@ def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -
     infinite = pd.api.types.is_float_dtype(present) and bool(np.isinf(present.to_numpy(float)).any())
     require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
     classes = _distinct(present, what) if known is None else known
+    if known is None:
+        _refuse_written_gaps(classes.tolist(), what, "give None or NaN itself where a label is unknown")
     found = _places(present, classes)
     if (found < 0).any():
         strange = sorted({str(value) for value in present[found < 0]})
         raise InputError(
-            f"{what} has labels that the model does not know: {_some(strange)}; it knows "
-            f"{_some([str(c) for c in classes])}."
+            f"{what} has labels that the model does not know: {shorten(strange)}; it knows "
+            f"{shorten([str(c) for c in classes])}."
         )
     codes = np.full(len(column), len(classes))
     codes[~missing] = found
@@ -133,8 +137,11 @@ def code_groups(
     for j, (name, column) in enumerate(table.items()):
         missing = is_missing(column, missing_values)
         words = column.astype(object).map(word_of).astype(object)
-        there = sorted(set(words[~missing]))
+        there = sorted(set(words[~missing]), key=_place_in_order)
         if known is None:
+            _refuse_written_gaps(
+                there, f"{name!r} of {what}", "give None or NaN itself, or name it in missing_values"
+            )
             require(
                 len(there) > 0,
                 f"nobody states {name!r} of {what}: all {len(table)} values are missing. At least two of its "
@@ -148,8 +155,8 @@ def code_groups(
             strange = sorted(set(there) - set(known.values[j]))
             require(
                 not strange,
-                f"{name!r} of {what} has groups that the model does not know: {_some(strange)}; it knows "
-                f"{_some(known.values[j])}. Rename them, or blank them as not stated.",
+                f"{name!r} of {what} has groups that the model does not know: {shorten(strange)}; it knows "
+                f"{shorten(known.values[j])}. Rename them, or blank them as not stated.",
             )
             there = list(known.values[j])
         code = words.map({word: v for v, word in enumerate(there)})
@@ -166,7 +173,7 @@ def _columns(sensitive_features: Any, what: str) -> pd.DataFrame:
     if isinstance(sensitive_features, pd.DataFrame):
         table = sensitive_features.reset_index(drop=True)
         twice = sorted({str(name) for name in table.columns[table.columns.duplicated()]})
-        require(not twice, f"{what} has several columns called {_some(twice)}.")
+        require(not twice, f"{what} has several columns called {shorten(twice)}.")
     elif isinstance(sensitive_features, np.ndarray) and sensitive_features.ndim == 2:
         width = sensitive_features.shape[1]
         names = ["group"] if width == 1 else [f"group {j}" for j in range(width)]
@@ -183,9 +190,26 @@ def _in_order(table: pd.DataFrame, names: Sequence[str], what: str) -> pd.DataFr
     there = [str(name) for name in table.columns]
     require(
         sorted(there) == sorted(names),
-        f"{what} has the columns {_some(there)}, but the model knows {_some(names)}; rename them.",
+        f"{what} has the columns {shorten(there)}, but the model knows {shorten(names)}; rename them.",
     )
     return table.iloc[:, [there.index(name) for name in names]]
+
+
+def _refuse_written_gaps(values: Sequence[Any], what: str, remedy: str) -> None:
+    for value in values:
+        require(
+            value not in WRITTEN_GAPS,
+            f"{what} has the word {value!r}, which is what a gap becomes as a word; {remedy}.",
+        )
+
+
+def _place_in_order(word: str) -> tuple[bool, float, str]:
+    """Numbers by their size, then words by their letters, without the quotes of :func:`word_of`."""
+    plain = word.strip("'")
+    try:
+        return False, float(plain), plain
+    except ValueError:
+        return True, 0.0, plain
 
 
 def word_of(value: Any) -> str:
@@ -196,7 +220,7 @@ def word_of(value: Any) -> str:
     return f"'{word}'" if word in RESERVED else word
 
 
-def _some(words: Sequence[str], most: int = 8) -> str:
+def shorten(words: Sequence[str], most: int = 8) -> str:
     """Some of the words, and how many more there are."""
     shown = ", ".join(map(repr, words[:most]))
     return shown if len(words) <= most else f"{shown} and {len(words) - most} more"

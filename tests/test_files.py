@@ -106,6 +106,7 @@ def test_faulty_lines_are_refused_and_named(
 def test_words_for_a_gap_are_gaps_unless_they_are_values(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", "a,b\n" + "".join(f"{word},{n}\n" for n, word in enumerate(GAPS)))
     assert read_table(path)["a"].isna().all()
+    assert pd.read_csv(path)["a"].dropna().tolist() == ["NaT"]
     kept = read_table(path, values=["None", "NA"])["a"]
     assert kept.dropna().tolist() == ["NA", "None"]
 

@@ -19,8 +19,11 @@ from pyro_fairvae.errors import InputError, choose, require
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
 SHOWN = 3  # faulty lines that are named
-# Words that lines of text have for a gap; "" is one.
-GAPS = ("", "#N/A", "<NA>", "N/A", "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null")
+# Words that lines of text have for a gap: pandas' own, and its word for a date that is missing.
+GAPS = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+    "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null",
+)  # fmt: skip
 OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 

@@ -10,11 +10,10 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.data.stated import code_groups, code_labels, word_of
+from pyro_fairvae.data.stated import MANY, code_groups, code_labels, word_of
 from pyro_fairvae.errors import InputError, require
 
 FEWEST_ROWS = 8
-MANY = 20  # classes or groups that there may be however few rows state them
 NOBODY = Attributes.single(("0", "1"))  # groups that nobody states, where none are given
 
 

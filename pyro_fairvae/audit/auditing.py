@@ -16,9 +16,8 @@ from pyro_fairvae.audit.imputing import impute_groups
 from pyro_fairvae.audit.intervals import largest_interval
 from pyro_fairvae.audit.result import Audit
 from pyro_fairvae.data.frames import as_frame
-from pyro_fairvae.data.stated import code_groups, code_labels, shorten, word_of
+from pyro_fairvae.data.stated import MANY, code_groups, code_labels, shorten, word_of
 from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.estimator_checks import MANY
 
 METRICS = {
     "deo": "largest difference between groups of P(Ŷ = y | Y = y, A), over labels y",

@@ -13,6 +13,7 @@ from pyro_fairvae.attributes import RESERVED, Attributes
 from pyro_fairvae.data.tables import Integers
 from pyro_fairvae.errors import InputError, require
 
+MANY = 20  # classes or groups that there may be however few rows state them
 WRITTEN_GAPS = ("nan", "NaN", "<NA>", "NaT")  # what gaps become where they are turned into words
 
 

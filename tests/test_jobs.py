@@ -182,7 +182,7 @@ def test_nan_survives(tmp_path: Path) -> None:
 
 def test_the_longest_come_first(tmp_path: Path) -> None:
     order: list[str] = []
-    jobs = make(tmp_path, *3 * [None])
+    jobs = make(tmp_path, *3 * [None], seconds=0.3)  # so long that none ends before the last was told of
     run(jobs[::-1], tmp_path, workers=1, progress=lambda outcome, _: order.append(outcome.job.name))
     assert order == ["job 0", "job 1", "job 2"]
 

@@ -501,3 +501,10 @@ def test_gaps_and_new_categories_are_decided_about(fitted: FairSSVAEClassifier, 
         assert set(fitted.predict(strange)) <= {"no", "yes"}
     strange["c"] = ["never seen"] * 5 + new.X["c"].tolist()[5:20]
     assert np.isfinite(fitted.predict_groups_proba(strange)).all()
+
+
+def test_columns_that_have_numbers_for_names_are_known_by_them() -> None:
+    made = made_table(60)
+    named = made.X.set_axis(range(made.X.shape[1]), axis=1)
+    model = tiny().fit(named, made.y_obs, made.a_obs)
+    np.testing.assert_array_equal(model.predict_proba(named), model.predict_proba(named[named.columns[::-1]]))

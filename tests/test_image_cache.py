@@ -19,7 +19,7 @@ import torch
 from pictures import file_of, image_name, noise, solid, write_images
 
 from pyro_fairvae.data import image_cache
-from pyro_fairvae.data.image_cache import cache_home, cached_images, decode
+from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images, decode
 from pyro_fairvae.data.image_sources import open_images
 from pyro_fairvae.errors import InputError
 
@@ -103,6 +103,9 @@ def test_another_side_other_names_or_other_files_are_another_cache(tmp_path: Pat
     source = Counted()
     cached_images(source, NAMES, 8, tmp_path)
     assert torch.equal(cached_images(source, NAMES, 6, tmp_path), truth(6))
+    corner = Cut(0.5, down=1.0)
+    cut = [list(decode(file_of(noise(row)), 8, corner)) for row in range(len(NAMES))]
+    assert cached_images(source, NAMES, 8, tmp_path, cut=corner).tolist() == cut != truth().tolist()
     assert torch.equal(cached_images(source, NAMES[5:9], 8, tmp_path), truth()[5:9])
     source.files[NAMES[0]] = file_of(solid((9, 9, 9)))
     assert (cached_images(source, NAMES, 8, tmp_path)[0] == 9).all()

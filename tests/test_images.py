@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,17 @@ def test_a_fit_learns_labels_groups_and_who_withholds(fitted: Fit, parts: Splits
         for g in range(2)
     ]
     assert channel[:, 2].tolist() == pytest.approx(shown, abs=0.03)
+
+
+def test_what_is_said_of_an_image_is_said_of_its_mirror_image(fitted: Fit, parts: Splits) -> None:
+    """Of decisions and of imputations; but not where training images were not mirrored either."""
+    table = parts.validation
+    x = table.x[torch.arange(table.rows)]
+    mirrored = x.unflatten(-1, (3, SIDE, SIDE)).flip(-1).flatten(1)
+    torch.testing.assert_close(fitted.predict_proba(x), fitted.predict_proba(mirrored))
+    torch.testing.assert_close(fitted.impute(table), fitted.impute(replace(table, x=mirrored)))
+    plain = fit(parts.train, table, [0.0], settings(epochs=1, augmentation="none"), 0)
+    assert (plain.predict_proba(x) - plain.predict_proba(mirrored)).abs().max() > 1e-3
 
 
 def test_processes_that_read_ahead_change_no_number(parts: Splits) -> None:

@@ -133,22 +133,3 @@ def test_a_checkpoint_of_another_fit_is_discarded_where_a_model_may_be(
     assert run(*others, "--overwrite") == 0
     assert "A checkpoint of another fit is discarded." in capsys.readouterr().err
     assert not (out / "checkpoint.pt").exists()
-
-
-def test_columns_that_have_numbers_for_names_are_known_by_them() -> None:
-    made = made_table(60)
-    named = made.X.set_axis(range(made.X.shape[1]), axis=1)
-    model = tiny().fit(named, made.y_obs, made.a_obs)
-    np.testing.assert_array_equal(model.predict_proba(named), model.predict_proba(named[named.columns[::-1]]))
-
-
-def test_arrays_among_the_parameters_are_saved(tmp_path: Path) -> None:
-    made = made_table(60)
-    words = made.a_obs.fillna("?")
-    model = tiny(missing_values=np.array(["?"]), weights=np.array([0.0, 0.7])).fit(made.X, made.y_obs, words)
-    model.save(tmp_path / "model")
-    loaded = FairSSVAEClassifier.load(tmp_path / "model", "cpu")
-    assert (list(loaded.weights), list(loaded.missing_values)) == ([0.0, 0.7], ["?"])
-    np.testing.assert_array_equal(
-        loaded.predict_groups_proba(made.X, words), model.predict_groups_proba(made.X, words)
-    )

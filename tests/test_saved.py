@@ -20,6 +20,7 @@ from pyro_fairvae import saved
 from pyro_fairvae.errors import InputError
 from pyro_fairvae.estimator import FairSSVAEClassifier
 from pyro_fairvae.saved import DOCUMENT, TENSORS, classes_content, classes_from, is_plain
+from tests.own_tables import made_table
 
 ROWS = 120
 
@@ -410,3 +411,17 @@ def test_plain_is_what_json_keeps() -> None:
         assert json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value)
     for other in ({1: 2}, np.int64(1), Path("a"), [object()], {"a": {1}}, b"a"):
         assert not is_plain(other)
+
+
+def test_arrays_among_the_parameters_are_saved(tmp_path: Path) -> None:
+    made = made_table(60)
+    words = made.a_obs.fillna("?")
+    model = untrained(missing_values=np.array(["?"]), weights=np.array([0.0, 0.7])).fit(
+        made.X, made.y_obs, words
+    )
+    model.save(tmp_path / "model")
+    loaded = FairSSVAEClassifier.load(tmp_path / "model", "cpu")
+    assert (list(loaded.weights), list(loaded.missing_values)) == ([0.0, 0.7], ["?"])
+    np.testing.assert_array_equal(
+        loaded.predict_groups_proba(made.X, words), model.predict_groups_proba(made.X, words)
+    )

@@ -7,7 +7,7 @@ import gzip
 import io
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,7 +62,9 @@ def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
     """Some columns just as they are written, in the order of ``names``; of Parquet as they are stored."""
     if ending_of(path) == ".parquet":
         return pd.read_parquet(path).rename(columns=str)[list(names)].reset_index(drop=True)
-    return _read_lines(path, [], str, names)[list(names)]
+    with _open(path) as file:
+        header = _names(csv.reader(file, delimiter=_separator(path), skipinitialspace=True))
+    return _parsed(path, header, [], str, names)[list(names)]
 
 
 def ending_of(path: Path) -> str:
@@ -82,30 +84,41 @@ def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame({name: each.mask(is_missing(each, missing_values)) for name, each in table.items()})
 
 
-def _read_lines(
-    path: Path, gaps: Sequence[str], types: Any, only: Sequence[str] | None = None
+def _read_lines(path: Path, gaps: Sequence[str], types: dict[str, type]) -> pd.DataFrame:
+    header = _check_lines(path, _separator(path))
+    return _parsed(path, header, gaps, types, header).drop(columns="", errors="ignore")
+
+
+def _separator(path: Path) -> str:
+    return SEPARATORS[ending_of(path).removesuffix(".gz")]
+
+
+def _names(lines: Iterator[list[str]]) -> list[str]:
+    """The first line that has any values."""
+    return [name.strip() for name in next((fields for fields in lines if fields), [])]
+
+
+def _parsed(
+    path: Path, header: Sequence[str], gaps: Sequence[str], types: Any, only: Sequence[str]
 ) -> pd.DataFrame:
-    ending = ending_of(path)
-    separator = SEPARATORS[ending.removesuffix(".gz")]
-    header = _check_lines(path, separator)
+    """The columns ``only`` of lines whose names are ``header``."""
     try:
-        table = pd.read_csv(
+        return pd.read_csv(
             path,
-            sep=separator,
+            sep=_separator(path),
             skipinitialspace=True,
             index_col=False,
             header=0,
-            names=header,
-            usecols=header if only is None else list(only),
+            names=list(header),
+            usecols=list(only),
             dtype=types,
             na_values=list(gaps),
             keep_default_na=False,
             low_memory=False,
-            compression="gzip" if ending.endswith(".gz") else None,
+            compression="gzip" if ending_of(path).endswith(".gz") else None,
         )
     except pd.errors.ParserError as reason:
         raise InputError(f"{path} cannot be read as a table: {str(reason).strip()}.") from reason
-    return table.drop(columns="", errors="ignore")
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
@@ -125,7 +138,7 @@ def _check_lines(path: Path, separator: str) -> list[str]:
     with _open(path) as file:
         lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
         try:
-            header = [name.strip() for name in next((fields for fields in lines if fields), [])]
+            header = _names(lines)
             require(bool(header), f"{path} is empty.")
             for other, called in OTHER_SEPARATORS.items():
                 require(

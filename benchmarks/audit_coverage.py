@@ -22,10 +22,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from pyro_fairvae.audit import Audit, audit
-from pyro_fairvae.audit.anchored import Rows
-from pyro_fairvae.audit.imputing import impute_groups
+from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit.group_imputation import impute_groups
 from pyro_fairvae.data import LEVELS, load
-from pyro_fairvae.metrics import evaluate
+from pyro_fairvae.evaluation.metrics import evaluate
 
 METRICS = ("deo", "deopp", "ddp")
 

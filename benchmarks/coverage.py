@@ -22,13 +22,13 @@ import pandas as pd
 import torch
 from scipy import stats
 
+from pyro_fairvae.base.options import build
 from pyro_fairvae.data import Missingness, split, synthetic
-from pyro_fairvae.options import build
-from pyro_fairvae.posterior import INTERVAL, guide_draws
-from pyro_fairvae.program import Settings
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.training import skip_validation
+from pyro_fairvae.posterior.summaries import INTERVAL, guide_draws
 from pyro_fairvae.report import align, draw_ranks
-from pyro_fairvae.studies.many import once, rates, train_many
-from pyro_fairvae.training import skip_validation
+from pyro_fairvae.studies.joint_fits import once, rates, train_many
 
 RATES = {"unavailable": (0.8, 0.4), "label_unavailable": (0.3, 0.2)}
 SMALL = {"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "batch": 256, "lr": 3e-3}

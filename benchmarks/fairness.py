@@ -17,9 +17,9 @@ import numpy as np
 from grid import mean_and_interval, parser_of, run_once
 from joblib import Parallel, delayed
 
-from pyro_fairvae.errors import InputError, choose
+from pyro_fairvae.base.errors import InputError, choose
+from pyro_fairvae.evaluation.selection import select
 from pyro_fairvae.report.text import align
-from pyro_fairvae.selection import select
 
 METHODS: dict[str, dict[str, Any]] = {
     # Cures of the collapse.

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from scipy import stats
 
-from pyro_fairvae.errors import InputError
-from pyro_fairvae.options import build
+from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.options import build
+from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.jobs import numbers
 from pyro_fairvae.studies.single_run import train_run
-from pyro_fairvae.training import skip_validation
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:

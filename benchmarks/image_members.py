@@ -16,9 +16,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from pyro_fairvae.image_networks import ConvDecoder, SmallCNN
-from pyro_fairvae.networks import Members
-from pyro_fairvae.pixels import Pixels
+from pyro_fairvae.nn.images import ConvDecoder, SmallCNN
+from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.schema.image_rows import Pixels
 
 FACES = Pixels(3, 32)
 LATENT, HIDDEN = 16, 64

@@ -21,15 +21,15 @@ from joblib import Parallel, delayed
 # By name: a worker cannot be sent a function that reads an attribute "classes" beside the module torch.
 from torch import cat, from_numpy, full, no_grad, set_num_threads
 
+from pyro_fairvae.base.options import build
 from pyro_fairvae.data import load, split_complete
-from pyro_fairvae.metrics import imputation_scores
-from pyro_fairvae.options import build
+from pyro_fairvae.evaluation.members import score_imputers
+from pyro_fairvae.evaluation.metrics import imputation_scores
+from pyro_fairvae.inference.training import fit
 from pyro_fairvae.report.text import align
 from pyro_fairvae.risks import IMPUTERS, gaussian_field
 from pyro_fairvae.studies.config import TrainConfig
-from pyro_fairvae.studies.evaluation import score_imputers
 from pyro_fairvae.studies.single_run import load_parts
-from pyro_fairvae.training import fit
 
 FIELD_ROWS = 36_000
 

@@ -29,8 +29,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from pyro_fairvae.audit import audit
 from pyro_fairvae.data import raw_adult
-from pyro_fairvae.estimator import FairSSVAEClassifier
-from pyro_fairvae.metrics import evaluate
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.evaluation.metrics import evaluate
 
 WITHHELD = {"Female": 0.8, "Male": 0.5}
 ROWS = 36_000

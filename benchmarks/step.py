@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 from torch.nn import functional
 
-from pyro_fairvae.batch import Batch, Columns, Observed
-from pyro_fairvae.objective import FairELBO
-from pyro_fairvae.optimizer import MembersAdamW
-from pyro_fairvae.program import Program, Settings
+from pyro_fairvae.inference.objective import FairELBO
+from pyro_fairvae.inference.optimizer import MembersAdamW
+from pyro_fairvae.inference.program import Program, Settings
 from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.schema.observed import Batch, Columns, Observed
 
 COLUMNS = Columns(5, (7, 16, 7, 14, 6, 41, 2))  # those of Adult
 TABLE_ROWS = 31_655

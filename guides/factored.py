@@ -9,9 +9,9 @@ import pyro.distributions as dist
 from pyro_fairvae.guides.global_sites import DirichletSites, PointSites
 from torch import Tensor, nn
 
-from pyro_fairvae.batch import Batch
-from pyro_fairvae.channels import Channel
-from pyro_fairvae.networks import Encoded, Members
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.nn.tabular import Encoded, Members
+from pyro_fairvae.schema.observed import Batch
 
 
 @dataclass(frozen=True)

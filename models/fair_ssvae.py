@@ -9,11 +9,11 @@ from pyro.ops.indexing import Vindex
 from pyro_fairvae.models.likelihoods import LIKELIHOODS
 from torch import Tensor, nn
 
-from pyro_fairvae.batch import Batch, Columns
-from pyro_fairvae.channels import Channel
-from pyro_fairvae.errors import choose
-from pyro_fairvae.networks import Members
-from pyro_fairvae.pixels import Pixels
+from pyro_fairvae.base.errors import choose
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Batch, Columns
 
 PREVALENCES = ("independent", "joint")
 

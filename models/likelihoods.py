@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn import functional
 
-from pyro_fairvae.batch import Columns
-from pyro_fairvae.pixels import Pixels
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Columns
 
 
 class MixedColumns(dist.TorchDistribution):

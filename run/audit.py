@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyro_fairvae.run.own_table import (
+from pyro_fairvae.run.user_table import (
     add_model,
     features_of,
     listed,
@@ -24,9 +24,9 @@ from pyro_fairvae.run.own_table import (
 )
 
 from pyro_fairvae.audit import DEPENDS_ON, audit
-from pyro_fairvae.checkpoint import write_json
-from pyro_fairvae.data.files import take_columns
-from pyro_fairvae.errors import require
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.files import write_json
+from pyro_fairvae.data.table_files import take_columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from pyro_fairvae.errors import InputError, require
-from pyro_fairvae.options import Option, options_of
-from pyro_fairvae.training import resolve_device, skip_validation
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.options import Option, options_of
+from pyro_fairvae.inference.training import resolve_device, skip_validation
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[str] = ()) -> None:

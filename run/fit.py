@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pyro_fairvae.run.command import prepare, report
-from pyro_fairvae.run.own_table import add_machine, listed, warnings_in_words
+from pyro_fairvae.run.user_table import add_machine, listed, warnings_in_words
 
 from pyro_fairvae.audit import audit
-from pyro_fairvae.checkpoint import OtherConfig, write_json
-from pyro_fairvae.data.files import read_table, read_words, take_columns
-from pyro_fairvae.data.frames import check_names
-from pyro_fairvae.data.stated import is_missing
-from pyro_fairvae.errors import InputError, require
-from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.files import OtherConfig, write_json
+from pyro_fairvae.data.coded_columns import is_missing
+from pyro_fairvae.data.table_encoder import check_names
+from pyro_fairvae.data.table_files import read_table, read_words, take_columns
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import channels_table, frontier_table
-from pyro_fairvae.saved import AUDIT, DOCUMENT
+from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
 
 CHECKPOINT = "checkpoint.pt"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from pyro_fairvae.run.command import add_options, given_options
 
-from pyro_fairvae.checkpoint import make_folder
-from pyro_fairvae.errors import require
-from pyro_fairvae.options import build
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.files import make_folder
+from pyro_fairvae.base.options import build
 from pyro_fairvae.report import draw_posterior, posterior_table
 from pyro_fairvae.studies.inspecting import InspectConfig, inspect_runs, write_inference_data
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pyro_fairvae.run.own_table import add_model, features_of, listed, open_model, warnings_in_words
+from pyro_fairvae.run.user_table import add_model, features_of, listed, open_model, warnings_in_words
 
-from pyro_fairvae.checkpoint import write_whole
-from pyro_fairvae.data.files import FORMATS, ending_of, read_words, take_columns
-from pyro_fairvae.data.stated import word_of
-from pyro_fairvae.errors import require
-from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.table_files import FORMATS, ending_of, read_words, take_columns
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, report
 
-from pyro_fairvae import priors
-from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.options import build
-from pyro_fairvae.posterior import describe, prior_draws
+from pyro_fairvae.base.options import build
+from pyro_fairvae.channels import priors
+from pyro_fairvae.posterior.summaries import describe, prior_draws
 from pyro_fairvae.report import align, draw_posterior, draw_prior_study, draw_study_metrics, prior_table
+from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lines, study
 

@@ -16,7 +16,7 @@ import argparse
 
 from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, report
 
-from pyro_fairvae.options import build
+from pyro_fairvae.base.options import build
 from pyro_fairvae.report import align
 from pyro_fairvae.studies.recovery import RecoverConfig, recover, recovery_lines, summary_lines
 

@@ -11,13 +11,13 @@ import argparse
 import json
 from pathlib import Path
 
-from pyro_fairvae.run.own_table import check_writable, warnings_in_words
+from pyro_fairvae.run.user_table import check_writable, warnings_in_words
 
 from pyro_fairvae.audit import Audit
-from pyro_fairvae.errors import InputError
-from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import write_model_page
-from pyro_fairvae.saved import AUDIT, PAGE
+from pyro_fairvae.storage.model_folder import AUDIT, PAGE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,9 +28,10 @@ import torch
 from pyro_fairvae.run.command import add_options, given_options, report
 from tqdm import tqdm
 
-from pyro_fairvae.checkpoint import make_folder, write_json, write_whole
-from pyro_fairvae.errors import choose, require
-from pyro_fairvae.options import build
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.base.options import build
+from pyro_fairvae.inference.training import resolve_device
 from pyro_fairvae.report import align, draw_faces, faces_in_words
 from pyro_fairvae.report.comparison import chosen_lines, hypervolume_lines
 from pyro_fairvae.report.page import Picture
@@ -49,7 +50,6 @@ from pyro_fairvae.studies.reproduction import (
     preset,
     reproduce,
 )
-from pyro_fairvae.training import resolve_device
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

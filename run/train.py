@@ -23,9 +23,10 @@ import torch
 from pyro_fairvae.run.command import add_options, given_options, run_command
 from tqdm import tqdm
 
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.options import build, nested, option
 from pyro_fairvae.data import DATASETS
-from pyro_fairvae.errors import require
-from pyro_fairvae.options import build, nested, option
+from pyro_fairvae.inference.training import Progress, resolve_device, skip_validation
 from pyro_fairvae.report import (
     draw_faces,
     draw_frontier,
@@ -46,7 +47,6 @@ from pyro_fairvae.studies.single_run import (
     source_of,
     train_run,
 )
-from pyro_fairvae.training import Progress, resolve_device, skip_validation
 
 SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pyro_fairvae import data, estimator
+from pyro_fairvae import data
 from pyro_fairvae.audit import Audit
 from pyro_fairvae.data import Table, raw_adult
-from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.estimator import classifier as estimator
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

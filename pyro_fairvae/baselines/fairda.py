@@ -19,6 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.guesses import GROUPS
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
@@ -28,10 +30,8 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.errors import require
-from pyro_fairvae.networks import Members
-from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.nn.tabular import Members
 
 
 def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
@@ -24,10 +26,8 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.batch import Columns
-from pyro_fairvae.errors import InputError, require
-from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.schema.observed import Columns
 
 BETA = 0.5
 

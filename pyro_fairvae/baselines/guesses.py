@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import learn_probabilities, stated_rows
-from pyro_fairvae.errors import require
-from pyro_fairvae.seeds import derive_seed
 
 LABELS, GROUPS, CONFIDENCE = 1, 2, 3  # purposes of networks
 

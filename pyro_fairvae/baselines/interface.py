@@ -9,11 +9,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pyro_fairvae.batch import Features, Observed
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.data import Complete
-from pyro_fairvae.errors import require
-from pyro_fairvae.loading import altered
-from pyro_fairvae.program import Settings
+from pyro_fairvae.data.batches import altered
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.schema.observed import Features, Observed
 
 
 @dataclass(frozen=True)

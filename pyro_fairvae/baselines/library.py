@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.options import changed
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import stated_rows
-from pyro_fairvae.batch import Observed
-from pyro_fairvae.errors import require
-from pyro_fairvae.fitted import Fit
-from pyro_fairvae.options import changed
-from pyro_fairvae.training import fit
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.training import fit
+from pyro_fairvae.schema.observed import Observed
 
 
 def all_rows(task: Task) -> Observed:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.guesses import cells_of, guess_groups, guess_labels
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
@@ -30,8 +31,7 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.inference.training import check_weights
 
 TEACHER = 4  # purpose of its network
 BLOCK = 256  # rows between which a kernel is taken

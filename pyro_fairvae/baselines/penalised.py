@@ -4,8 +4,8 @@ r"""A classifier with the library's fairness risk at groups and labels that were
           + \lambda\, \hat E(P_f; P(y, a|\mathrm{row}))
 
 over the rows L that state their label; Ê, the error of decisions and the course of λ are those of
-:class:`~pyro_fairvae.objective.FairELBO` at the settings of the task. Decisions stay as trained. What differs
-between the methods here is where P(y, a | row) comes from:
+:class:`~pyro_fairvae.inference.objective.FairELBO` at the settings of the task. Decisions stay as trained.
+What differs between the methods here is where P(y, a | row) comes from:
 
 ``stated``  rows that state both count as they are, the others not at all. Where missing depends on the group
             alone this is unbiased for rates within groups: the simplest rival.
@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.guesses import cells_of, confident_groups, guess_groups, guess_labels
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
@@ -31,10 +33,8 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.errors import require
+from pyro_fairvae.inference.training import check_weights, fit
 from pyro_fairvae.risks import RiskTerm
-from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import check_weights, fit
 
 
 def stated_cells(task: Task) -> Tensor:

@@ -18,11 +18,11 @@ from fairlearn.reductions import EqualizedOdds, ExponentiatedGradient, TruePosit
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.interface import Task
-from pyro_fairvae.batch import Features, in_pieces
-from pyro_fairvae.errors import choose, require
-from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.schema.observed import Features, in_pieces
 
 # Small trees: the constraint is one on training rows, which larger ones learn by heart.
 BOOSTING = {"max_iter": 40, "max_leaf_nodes": 6, "min_samples_leaf": 40, "early_stopping": False}

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.guesses import cells_of, guess_groups
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
@@ -25,8 +26,7 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.seeds import derive_seed
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.inference.training import check_weights
 
 
 def fit_reweighted(task: Task, weights: Sequence[float]) -> NetworkClassifier:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.data.fetch import Source
 from pyro_fairvae.data.tables import Table
+from pyro_fairvae.schema.attributes import Attributes
 
 SOURCE = Source(
     name="adult",

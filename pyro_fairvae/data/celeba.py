@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images
 from pyro_fairvae.data.image_sources import open_images
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.data.tables import Integers
-from pyro_fairvae.data.vision import torchvision_datasets
-from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.pixels import Pixels
+from pyro_fairvae.data.torchvision_import import torchvision_datasets
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.image_rows import Pixels
 
 ATTRIBUTE_NAMES = (
     "5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pooch
 
-from pyro_fairvae.errors import InputError
+from pyro_fairvae.base.errors import InputError
 
 DOWNLOAD_SECONDS = 600
 

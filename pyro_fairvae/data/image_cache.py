@@ -25,8 +25,8 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.image_sources import ImageSource
-from pyro_fairvae.errors import InputError, require
 
 try:
     import fcntl

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.base.errors import InputError, require
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 Entry = TypeVar("Entry")

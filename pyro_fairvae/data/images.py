@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pyro_fairvae.attributes import Attributes
 from pyro_fairvae.data.tables import Complete, Integers, Labelled
-from pyro_fairvae.pixels import PixelRows, Pixels
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pyro_fairvae.batch import Observed
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.tables import Complete, Integers
-from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.schema.observed import Observed
 
 # The paper's three levels: P(∅|a=0) = β, P(∅|a=1) = α.
 LEVELS = {"sparse": (0.8, 0.4), "medium": (0.4, 0.2), "dense": (0.2, 0.1)}

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.batch import Observed
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data import adult, celeba
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.data.missingness import Missingness, hide
 from pyro_fairvae.data.synthetic import synthetic
 from pyro_fairvae.data.tables import Complete, Integers, Table
-from pyro_fairvae.errors import choose, require
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.observed import Observed
 
 LARGEST_TEST = 5000  # images
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from pyro_fairvae.attributes import Attributes
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.tables import Table
-from pyro_fairvae.errors import require
+from pyro_fairvae.schema.attributes import Attributes
 
 
 def synthetic(

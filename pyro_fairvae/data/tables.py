@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.batch import Columns, Features
-from pyro_fairvae.errors import require
-from pyro_fairvae.pixels import PixelRows, Pixels
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.image_rows import PixelRows, Pixels
+from pyro_fairvae.schema.observed import Columns, Features
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class Labelled:
 class Complete(Labelled):
     """Features with the true class and group of every row.
 
-    Deliberately unlike :class:`~pyro_fairvae.batch.Observed`: training takes no ``Complete``.
+    Deliberately unlike :class:`~pyro_fairvae.schema.observed.Observed`: training takes no ``Complete``.
     """
 
     x: Floats | PixelRows

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy import stats
 
-from pyro_fairvae.attributes import UNAVAILABLE
-from pyro_fairvae.checkpoint import write_whole
-from pyro_fairvae.errors import require
-from pyro_fairvae.posterior import ChannelDraws
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.posterior.summaries import ChannelDraws
+from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

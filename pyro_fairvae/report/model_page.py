@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from pyro_fairvae.attributes import UNAVAILABLE
 from pyro_fairvae.audit import METRICS, Audit
-from pyro_fairvae.estimator import FairSSVAEClassifier
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
+from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 LIMITS = (
     "Fairness here means that error rates, or rates of decisions, are alike between the groups named on this "

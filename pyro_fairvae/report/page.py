@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from pyro_fairvae.checkpoint import write_whole
-from pyro_fairvae.errors import InputError, choose
+from pyro_fairvae.base.errors import InputError, choose
+from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.report.comparison import Lines
 
 # Text and links on the page and on raised parts; contrast is tested.

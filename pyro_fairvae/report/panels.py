@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data import LEVELS
-from pyro_fairvae.errors import choose, require
 from pyro_fairvae.report.comparison import INFORMED_MEANS, metric_title, named, percent
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.studies.comparison import BETTER, OURS, WORSE, by_panel, frontier

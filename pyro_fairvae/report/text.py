@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from pyro_fairvae.attributes import UNAVAILABLE
-from pyro_fairvae.channels import Channel
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 
 def results_table(results: dict[str, Any]) -> str:

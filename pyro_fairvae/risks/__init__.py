@@ -2,17 +2,17 @@
 
 A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the user's own
 (:mod:`.custom`). Its expectation takes an imputation of the unstated groups and labels
-(:mod:`.imputers`, :mod:`.field`), softened decisions (:mod:`.relaxations`) and an estimator
-(:mod:`.estimator`, :mod:`.envelope`); :mod:`.term` puts them together.
+(:mod:`.imputers`, :mod:`.label_propagation`), softened decisions (:mod:`.relaxations`) and an estimator
+(:mod:`.expectation`, :mod:`.smooth_penalty`); :mod:`.risk_loss` puts them together.
 """
 
 from pyro_fairvae.risks.custom import CustomRisk, register
-from pyro_fairvae.risks.estimator import Estimate, RiskEstimator, samples_for
-from pyro_fairvae.risks.field import gaussian_field
+from pyro_fairvae.risks.expectation import Estimate, RiskEstimator, samples_for
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
+from pyro_fairvae.risks.label_propagation import gaussian_field
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
-from pyro_fairvae.risks.term import RiskSettings, RiskTerm
+from pyro_fairvae.risks.risk_loss import RiskSettings, RiskTerm
 
 __all__ = [
     "IMPUTERS",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyro_fairvae.errors import require
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks.gaps import RISKS
-from pyro_fairvae.seeds import seeded
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 

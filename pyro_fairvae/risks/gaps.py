@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_fairvae.errors import require
+from pyro_fairvae.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pyro_fairvae.errors import choose, require
+from pyro_fairvae.base.errors import choose, require
 
 
 def softened_step(logits: Tensor, temperature: float) -> Tensor:

@@ -16,14 +16,14 @@ import torch
 import yaml
 
 from pyro_fairvae import __version__
-from pyro_fairvae.attributes import Attributes
-from pyro_fairvae.channels import Channel
+from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.options import flatten, nested, option
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Missingness, load
-from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.options import flatten, nested, option
-from pyro_fairvae.priors import channel
-from pyro_fairvae.program import Settings
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.schema.attributes import Attributes
 
 ENVIRONMENT = "environment"
 PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy", "torch")

@@ -1,4 +1,4 @@
-"""Labels for a part of a finished run's data, by a rule of :mod:`pyro_fairvae.decisions`."""
+"""Labels for a part of a finished run's data, by a rule of :mod:`pyro_fairvae.decisions.rules`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_fairvae.batch import Observed
-from pyro_fairvae.checkpoint import write_csv, write_json
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.files import write_csv, write_json
+from pyro_fairvae.base.options import option
 from pyro_fairvae.data import Missingness, Splits, hide
-from pyro_fairvae.decisions import RULES, DecisionProblem, Report, silent
-from pyro_fairvae.errors import choose, require
-from pyro_fairvae.metrics import evaluate, evaluate_expected
-from pyro_fairvae.options import option
+from pyro_fairvae.decisions.rules import RULES, DecisionProblem, Report, silent
+from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.imputers import STANDS_IN
+from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.studies.single_run import load_run
 
 PARTS = ("test", "validation")

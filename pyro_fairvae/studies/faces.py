@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.data import Complete
-from pyro_fairvae.fitted import Fit
-from pyro_fairvae.pixels import Pixels
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.schema.image_rows import Pixels
 
 Bytes = np.ndarray  # of uint8
 

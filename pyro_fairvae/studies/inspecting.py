@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pyro_fairvae.checkpoint import write_whole
-from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.options import build, option
-from pyro_fairvae.posterior import ChannelDraws, describe, prior_draws
+from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.base.options import build, option
+from pyro_fairvae.posterior.summaries import ChannelDraws, describe, prior_draws
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import CONFIG, DRAWS, POSTERIOR, kept_draws, source_of
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyro_fairvae.checkpoint import make_folder, write_json, write_whole
-from pyro_fairvae.errors import InputError, choose, require
-from pyro_fairvae.studies.many import Report
+from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.studies.joint_fits import Report
 from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
 
 

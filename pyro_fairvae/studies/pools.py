@@ -19,7 +19,7 @@ import joblib
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from pyro_fairvae.errors import InputError, require
+from pyro_fairvae.base.errors import InputError, require
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]  # from a config to a record, both of JSON types
 

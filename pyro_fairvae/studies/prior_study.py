@@ -12,17 +12,17 @@ from typing import Any
 import pandas as pd
 import torch
 
-from pyro_fairvae.batch import stack_features
-from pyro_fairvae.checkpoint import make_folder, write_csv
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.files import make_folder, write_csv
+from pyro_fairvae.base.options import build, option
+from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Splits, split, synthetic
-from pyro_fairvae.errors import choose, require
-from pyro_fairvae.metrics import evaluate
-from pyro_fairvae.options import build, option
-from pyro_fairvae.priors import channel
-from pyro_fairvae.program import Settings
+from pyro_fairvae.evaluation.metrics import evaluate
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.schema.observed import stack_features
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.many import Report, once, rates, train_many
-from pyro_fairvae.training import check_weights
+from pyro_fairvae.studies.joint_fits import Report, once, rates, train_many
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyro_fairvae.checkpoint import make_folder, write_csv
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.files import make_folder, write_csv
+from pyro_fairvae.base.options import build, option
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import DATASETS, LEVELS, split
-from pyro_fairvae.errors import choose, require
-from pyro_fairvae.options import build, option
-from pyro_fairvae.program import Settings
-from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.many import Report, once, rates, train_many
+from pyro_fairvae.studies.joint_fits import Report, once, rates, train_many
 
 # Jiang, Fan, Li and Zhang (2025), Table 1: α and β.
 PAPER = {

@@ -15,23 +15,23 @@ import pandas as pd
 import torch
 
 from pyro_fairvae import __version__
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
-from pyro_fairvae.errors import choose, require
-from pyro_fairvae.fitted import Fit
-from pyro_fairvae.options import build, flatten, option
-from pyro_fairvae.posterior import calibrate_fit
-from pyro_fairvae.program import Settings
-from pyro_fairvae.selection import Decider, select
+from pyro_fairvae.evaluation.members import judge
+from pyro_fairvae.evaluation.selection import Decider, select
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.training import skip_validation
+from pyro_fairvae.posterior.summaries import calibrate_fit
 from pyro_fairvae.studies.comparison import OURS, PLAIN
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.evaluation import judge
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
-from pyro_fairvae.studies.many import Many, Report, rates
+from pyro_fairvae.studies.joint_fits import Many, Report, rates
 from pyro_fairvae.studies.pools import Job
-from pyro_fairvae.training import skip_validation
 
 METRICS = ("deo", "deopp")
 

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyro_fairvae import checkpoint
-from pyro_fairvae.channels import Channel
+from pyro_fairvae.base import files as checkpoint
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.options import build
+from pyro_fairvae.base.seeds import derive_seed
+from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data import Splits, hide, split
-from pyro_fairvae.errors import InputError, require
-from pyro_fairvae.fitted import Fit
-from pyro_fairvae.options import build
-from pyro_fairvae.posterior import Calibrated, ChannelDraws, calibrate_fit, guide_draws, summarise
-from pyro_fairvae.seeds import derive_seed
+from pyro_fairvae.evaluation.members import evaluate_members, score_imputers
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.training import Progress, fit
+from pyro_fairvae.posterior.summaries import Calibrated, ChannelDraws, calibrate_fit, guide_draws, summarise
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
-from pyro_fairvae.studies.evaluation import evaluate_members, score_imputers
 from pyro_fairvae.studies.faces import Faces, look_at_faces
-from pyro_fairvae.training import Progress, fit
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers

@@ -1,0 +1,50 @@
+"""P(a | x, y, ŷ) of every row, by trees that have not seen the row's group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import StratifiedKFold
+
+from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.data.table_encoder import FrameEncoder, numbers_of
+
+FOLDS = 5
+FEWEST = 10  # stating rows of each group that learning takes
+
+
+def impute_groups(table: pd.DataFrame, rows: Rows, seed: int) -> np.ndarray | None:
+    """Probabilities (rows, groups); None where a group has too few rows that state it.
+
+    Rows that state their group are scored by trees of other folds, the others by the mean over folds.
+    """
+    stated = np.flatnonzero(rows.stated)
+    counts = np.bincount(rows.group[stated], minlength=rows.groups)
+    if counts.min() < FEWEST:
+        return None
+    features, categorical = _features(table, rows)
+    withheld = np.flatnonzero(~rows.stated)
+    probability = np.zeros((len(rows), rows.groups))
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    for inside, outside in folds.split(stated, rows.group[stated]):
+        trees = HistGradientBoostingClassifier(
+            categorical_features=categorical, max_iter=60, early_stopping=False, random_state=seed
+        )
+        trees.fit(features[stated[inside]], rows.group[stated[inside]])
+        probability[stated[outside]] = trees.predict_proba(features[stated[outside]])
+        if len(withheld):
+            probability[withheld] += trees.predict_proba(features[withheld]) / FOLDS
+    return probability
+
+
+def _features(table: pd.DataFrame, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers as they are, categories, label and decision as codes, and which are codes."""
+    encoder = FrameEncoder.learn(table)
+    of = encoder.aligned(table)
+    numbers = [numbers_of(of[each.name]) for each in encoder.numbers]
+    codes = [np.where(code < 0, np.nan, code) for code in (c.codes(of[c.name]) for c in encoder.categories)]
+    label = np.where(rows.y < rows.classes, rows.y, np.nan)
+    features = np.stack([*numbers, *codes, label, rows.decided], axis=1).astype(float)
+    categorical = np.arange(features.shape[1]) >= len(numbers)
+    return features, categorical

@@ -1,0 +1,126 @@
+"""What an audit is given, checked and as codes: labels, decisions, groups, and what imputes groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit.group_imputation import impute_groups
+from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.data.coded_columns import MANY, code_groups, code_labels, shorten, word_of
+from pyro_fairvae.data.table_encoder import as_frame
+from pyro_fairvae.schema.attributes import Attributes
+
+
+def code_rows(
+    y_true: Any, y_pred: Any, sensitive_features: Any, missing_values: Sequence[Any], model: Any
+) -> tuple[Rows, Attributes, np.ndarray]:
+    """Everything as codes, of the groups of ``model`` where it names them."""
+    known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
+    unsaid = missing_values if len(missing_values) else getattr(model, "missing_values", ())
+    groups = code_groups(sensitive_features, unsaid, known)
+    _, found = code_labels(y_true, what="y_true")
+    decided, decisions = code_labels(y_pred, what="y_pred")
+    require(bool((decided < len(decisions)).all()), "y_pred has gaps; every row needs a decision.")
+    try:
+        classes = np.union1d(found, decisions)
+    except TypeError as reason:
+        raise InputError(
+            f"y_true holds values such as {found.tolist()[0]!r} and y_pred such as "
+            f"{decisions.tolist()[0]!r}; give both in the same kind of values."
+        ) from reason
+    _check_decisions(found, decisions)
+    require(
+        len(classes) > 1, f"labels and decisions have one value, {classes.tolist()}; expected two or more."
+    )
+    y, _ = code_labels(y_true, classes, "y_true")
+    decided, _ = code_labels(y_pred, classes, "y_pred")
+    sizes = {len(y), len(decided), len(groups.outcomes)}
+    require(
+        len(sizes) == 1,
+        f"y_true, y_pred and sensitive_features have {len(y)}, {len(decided)} and {len(groups.outcomes)} "
+        "rows; they must have the same number.",
+    )
+    rows = Rows(y, decided, groups.codes, len(classes), groups.attributes.groups)
+    require(
+        bool(rows.stated.any()), "no row states its group in full; an audit is anchored on those that do."
+    )
+    return rows, groups.attributes, classes
+
+
+def _check_decisions(labels: np.ndarray, decisions: np.ndarray) -> None:
+    """Refuse decisions that are scores, or in other words than the labels."""
+    there = {*labels.tolist(), *map(word_of, labels)}
+    strange = [each for each in decisions.tolist() if each not in there and word_of(each) not in there]
+    scores = any(isinstance(each, float) and not each.is_integer() for each in strange)
+    require(
+        not scores and len(decisions) <= max(MANY, 2 * len(labels)),
+        f"y_pred has {len(decisions)} values, such as {decisions.tolist()[-1]!r}, and y_true {len(labels)}; "
+        "give decisions, not scores or probabilities.",
+    )
+    require(
+        len(strange) < len(decisions) or len(labels) == 0,
+        f"y_true and y_pred have no value in common: {shorten(list(map(word_of, labels)))} and "
+        f"{shorten(list(map(word_of, decisions)))}. Give both in the same words.",
+    )
+
+
+def positive_label(pos_label: Any, classes: np.ndarray) -> int:
+    if pos_label is None:
+        return len(classes) - 1
+    same = [c for c, each in enumerate(classes) if each == pos_label]
+    words = [word_of(each) for each in classes]
+    return same[0] if same else words.index(choose("pos_label", word_of(pos_label), words))
+
+
+def imputed_groups(
+    rows: Rows, attributes: Attributes, X: Any, model: Any, groups_proba: Any, seed: int
+) -> np.ndarray | None:
+    require(
+        model is None or (X is not None and groups_proba is None),
+        "model is asked about X: give X beside it, and no groups_proba.",
+    )
+    require(groups_proba is None or X is None, "give X or groups_proba, not both.")
+    if model is not None:
+        require(
+            hasattr(model, "predict_groups_proba"),
+            f"model, a {type(model).__name__}, has no predict_groups_proba; give X alone, and groups are "
+            "imputed by trees that are learned from it.",
+        )
+        groups_proba = model.predict_groups_proba(X)
+    if groups_proba is not None:
+        return _checked(groups_proba, len(rows), attributes)
+    if X is None:
+        return None
+    table = as_frame(X)
+    require(
+        len(table) == len(rows),
+        f"X has {len(table)} rows, but y_true and y_pred have {len(rows)}; give the same rows.",
+    )
+    return None if rows.stated.all() else impute_groups(table, rows, seed)
+
+
+def _checked(groups_proba: Any, rows: int, attributes: Attributes) -> np.ndarray:
+    wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
+    if isinstance(groups_proba, pd.DataFrame) and not isinstance(groups_proba.columns, pd.RangeIndex):
+        there = [word_of(name) for name in groups_proba.columns]
+        require(
+            sorted(there) == sorted(attributes.group_names),
+            f"groups_proba has the columns {shorten(there)}; {wanted}, by these names.",
+        )
+        groups_proba = groups_proba.iloc[:, [there.index(name) for name in attributes.group_names]]
+    try:
+        given = np.asarray(groups_proba, dtype=float)
+    except (TypeError, ValueError) as reason:
+        raise InputError(f"groups_proba is not all numbers; {wanted}.") from reason
+    require(
+        given.shape == (rows, attributes.groups),
+        f"groups_proba has the shape {given.shape}; {wanted}, in so many columns in this order.",
+    )
+    strange = int((~np.isfinite(given)).sum())
+    require(strange == 0, f"groups_proba has {strange} values that are NaN or infinite; {wanted}.")
+    return given

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, options, seeds and files."""

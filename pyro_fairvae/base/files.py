@@ -1,0 +1,114 @@
+"""Files that are written whole or not at all, and checkpoints among them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyro_fairvae.base.errors import InputError
+
+
+class OtherConfig(InputError):
+    """A checkpoint is there, but of other options or other rows."""
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as reason:
+        raise InputError(f"cannot write {path}: {reason.strerror}.") from reason
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as reason:
+        raise InputError(
+            f"cannot write {path}: {reason.strerror}. Free some space, or choose another folder with --out."
+        ) from reason
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise InputError(
+            f"cannot make the folder {path}: {reason.strerror}. Choose another with --out."
+        ) from reason
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON; a number that is not finite becomes ``null``, which JSON has."""
+    write_whole(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name, as numpy's ``.npz``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    write_whole(path, buffer.getvalue())
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows by name, with a line of the first's names above them."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
+    """Write a checkpoint of ``state``, marked with the config that it belongs to."""
+    buffer = io.BytesIO()
+    torch.save({"config": config, "state": state}, buffer)
+    write_whole(path, buffer.getvalue())
+
+
+def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Read the state of a checkpoint, which must be of the same config. Runs no code from the file."""
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        saved, state = content["config"], content["state"]
+        differing = [
+            f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
+            for key in sorted(saved.keys() | config.keys())
+            if saved.get(key) != config.get(key)
+        ]
+    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
+        raise InputError(f"{path} is not a checkpoint, or is broken; delete it to start anew.") from reason
+    if differing:
+        raise OtherConfig(
+            f"{path} is a checkpoint of another config: {'; '.join(differing)}. Resume with the same options "
+            "and the same rows, delete it to start anew, or choose another folder with --out."
+        )
+    return state

@@ -1,0 +1,139 @@
+"""Settings as dataclasses that explain themselves, and the flat options made of them.
+
+A field made by :func:`option` carries its help. Nested dataclasses flatten into one namespace, from
+which a command line or a file sets them by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyro_fairvae.base.errors import InputError, choose
+
+T = TypeVar("T")
+
+
+def option(default: Any, help: str) -> Any:
+    """A dataclass field with a default and a help text."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def nested(cls: type) -> Any:
+    """A dataclass field that holds further options."""
+    return dataclasses.field(default_factory=cls)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A flat option: ``kind`` is int, float or str; ``many`` of them where it is a tuple."""
+
+    name: str
+    kind: type
+    many: bool
+    optional: bool
+    default: Any
+    help: str
+
+    def read(self, value: Any) -> Any:
+        """``value`` as this option's type, or an :class:`InputError` that says what was expected."""
+        if value is None and self.optional:
+            return None
+        if self.many:
+            values = value.split(",") if isinstance(value, str) else value
+            if not isinstance(values, (list, tuple)):
+                values = [values]
+            return tuple(self._read_one(each) for each in values)
+        return self._read_one(value)
+
+    def _read_one(self, value: Any) -> Any:
+        if self.kind is str and isinstance(value, Mapping):
+            return json.dumps(value, ensure_ascii=False)  # which is YAML, too
+        try:
+            read = self.kind(value)
+            exact = not isinstance(value, bool) and (self.kind is not int or float(value) == read)
+        except (TypeError, ValueError, OverflowError):
+            exact = False
+        if not exact:
+            what = {"int": "a whole number", "float": "a number", "str": "a word"}[self.kind.__name__]
+            raise InputError(f"option {self.name} expects {what}, got {value!r}.")
+        return read
+
+
+def options_of(cls: type) -> dict[str, Option]:
+    """All options of a dataclass, nested ones included, by name."""
+    hints = typing.get_type_hints(cls)
+    found: dict[str, Option] = {}
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            found |= options_of(typing.cast(type, hint))
+            continue
+        alternatives = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        optional = type(None) in alternatives
+        (kind,) = (each for each in alternatives if each is not type(None))
+        many = typing.get_origin(kind) is tuple
+        found[field.name] = Option(
+            field.name,
+            typing.get_args(kind)[0] if many else kind,
+            many,
+            optional,
+            field.default,
+            field.metadata["help"],
+        )
+    return found
+
+
+def build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """An instance of ``cls`` from flat values; names that it does not have are an error."""
+    known = options_of(cls)
+    for name in values:
+        choose("option", name, known)
+    return _build(cls, {name: known[name].read(value) for name, value in values.items()})
+
+
+def changed(instance: T, values: Mapping[str, Any]) -> T:
+    """The same with some options changed, by their flat names."""
+    known = options_of(type(instance))
+    for name in values:
+        choose("option", name, known)
+    return _changed(instance, {name: known[name].read(value) for name, value in values.items()})
+
+
+def _changed(instance: T, values: Mapping[str, Any]) -> T:
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast(Any, instance)):
+        held = getattr(instance, field.name)
+        if dataclasses.is_dataclass(held):
+            given[field.name] = _changed(held, values)
+        elif field.name in values:
+            given[field.name] = values[field.name]
+    return dataclasses.replace(typing.cast(Any, instance), **given)
+
+
+def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+    hints = typing.get_type_hints(cls)
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            given[field.name] = _build(typing.cast(type, hint), values)
+        elif field.name in values:
+            given[field.name] = values[field.name]
+    return cls(**given)
+
+
+def flatten(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested options by their own names, in types that JSON has."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value)
+        else:
+            flat[name] = list(value) if isinstance(value, tuple) else value
+    return flat

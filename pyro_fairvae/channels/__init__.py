@@ -1,0 +1,1 @@
+"""P(ã|a) and P(ỹ|y): channels, and the language of their priors."""

@@ -1,0 +1,171 @@
+"""Channels P(observed | latent): what people write down, given what they are.
+
+A channel is made of *rows*, each a distribution over the outcomes it can produce at all, its support, with a
+Dirichlet prior on it. "Cannot misstate" means that the row of g has the support {g, ∅}. P(o | a) is a
+product of entries of rows: one of them where there is one attribute, and one for each of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.schema.attributes import Attributes
+
+
+@dataclass(frozen=True)
+class Row:
+    """A distribution over some outcomes of an attribute, with its prior.
+
+    ``entry[a, o]`` says which of its probabilities is a factor of P(o | a), −1 where none is.
+    """
+
+    label: str
+    attribute: str
+    own: str  # the outcome that is the truth
+    outcomes: tuple[str, ...]
+    prior: tuple[float, ...]
+    entry: np.ndarray = field(compare=False)  # (values, outcomes)
+
+    def __post_init__(self) -> None:
+        where = f"prior of {self.label}"
+        masses = dict(zip(self.outcomes, self.prior, strict=True))
+        require(
+            all(0 < mass < float("inf") for mass in self.prior),
+            f"{where}: {masses} has a mass that is not positive and finite; leave out an outcome that cannot "
+            "happen.",
+        )
+        require(
+            len(self.prior) >= 2,
+            f"{where}: {masses} leaves fewer than two outcomes; a channel needs something to learn.",
+        )
+
+    @property
+    def groups(self) -> list[int]:
+        """The latent values that it is a factor of."""
+        return np.flatnonzero((self.entry >= 0).any(1)).tolist()
+
+
+@dataclass(frozen=True)
+class Channel:
+    """P(observed | latent) over the values of ``attributes``."""
+
+    name: str
+    attributes: Attributes
+    rows: tuple[Row, ...]
+
+    @property
+    def values(self) -> int:
+        """How many latent values there are."""
+        return self.attributes.groups
+
+    @property
+    def outcomes(self) -> int:
+        return self.attributes.outcomes
+
+    @property
+    def sites(self) -> list[str]:
+        """The names of the rows' Pyro sites."""
+        return [f"channel_{self.name}_{r}" for r in range(len(self.rows))]
+
+    @cached_property
+    def possible(self) -> np.ndarray:
+        """Whether a latent value can produce an outcome, (values, outcomes): every attribute has a factor."""
+        factors = sum((row.entry >= 0).astype(int) for row in self.rows)
+        return np.asarray(factors == len(self.attributes.names))
+
+    @property
+    def truthful(self) -> bool:
+        """Whether nobody can misstate: every outcome is the own value or ∅, in each attribute."""
+        sizes = np.array([len(values) for values in self.attributes.values])
+        said = self.attributes.outcome_parts[None]
+        honest = ((said == self.attributes.group_parts[:, None]) | (said == sizes)).all(-1)
+        return not bool((self.possible & ~honest).any())
+
+    def stated(self, observed: Tensor) -> Tensor:
+        """Whether an outcome names a value of every attribute."""
+        stated = torch.from_numpy(self.attributes.stated).to(observed.device)
+        return stated[observed]
+
+    def concentration(self, row: int, like: Tensor | None = None) -> Tensor:
+        """Prior of a row on its support, with dtype and device of ``like``."""
+        masses = self.rows[row].prior
+        return torch.tensor(masses) if like is None else like.new_tensor(masses)
+
+    def matrix(self, draws: Sequence[Tensor]) -> Tensor:
+        """P(observed | latent), (…, values, outcomes), of a draw of each row on its support."""
+        product: Tensor | float = 1.0
+        for picked, draw in zip(self._picked, draws, strict=True):
+            factor = (draw @ picked.flatten(1).to(draw)).unflatten(-1, (self.values, self.outcomes))
+            product = product * (factor + (1 - picked.sum(0)).to(draw))
+        assert isinstance(product, Tensor)
+        return product * torch.from_numpy(self.possible).to(product)
+
+    def mean_matrix(self) -> np.ndarray:
+        """P(observed | latent) at the means of the prior, (values, outcomes)."""
+        means = [torch.tensor(row.prior, dtype=torch.float64) for row in self.rows]
+        return self.matrix([mean / mean.sum() for mean in means]).numpy()
+
+    def row_probabilities(self, matrix: np.ndarray) -> list[np.ndarray]:
+        """Each row's probabilities, (support,), in P(observed | latent); NaN where its groups differ."""
+        found = []
+        for row in self.rows:
+            each = np.array(
+                [[matrix[a][row.entry[a] == e].sum() for e in range(len(row.prior))] for a in row.groups]
+            )
+            found.append(np.where(np.ptp(each, axis=0) < 1e-9, each[0], np.nan))
+        return found
+
+    @cached_property
+    def _picked(self) -> list[Tensor]:
+        """One-hot entries of each row, (support, values, outcomes).
+
+        They make a product of what would be an index, whose gradient is not deterministic on CUDA.
+        """
+        return [
+            torch.from_numpy(np.stack([row.entry == e for e in range(len(row.prior))])).float()
+            for row in self.rows
+        ]
+
+    def log_likelihood(self, matrix: Tensor, observed: Tensor) -> Tensor:
+        """log P(observed | latent) for each latent value; −∞ where it is impossible.
+
+        ``matrix`` is (members, values, outcomes), ``observed`` (rows,) or (members, rows); the result
+        is (members, rows, values).
+        """
+        likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
+        possible = likelihood > 0
+        return torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
+
+    def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
+        """Where a posterior of a row may start: (members or none, support).
+
+        Prior plus the counts of ``observed`` within the support, tilted by the prior's mean so that
+        symmetric rows start apart, and scaled to a row's share of the table.
+        """
+        outcome = torch.arange(self.outcomes, device=observed.device)
+        counts = (observed.unsqueeze(-1) == outcome).sum(-2).to(torch.get_default_dtype())
+        counts = counts @ (self._picked[row].amax(1) > 0).to(counts).T
+        prior = self.concentration(row, counts)
+        shares = (counts + 1) * prior / prior.sum()
+        return prior + observed.shape[-1] / self.values * shares / shares.sum(-1, keepdim=True)
+
+    def check(self, observed: Tensor) -> None:
+        """Raise where a row of the data says what no latent value can produce."""
+        impossible = ~torch.from_numpy(self.possible.any(0)).to(observed.device)
+        found = torch.nonzero(impossible[observed])
+        if len(found):
+            where = tuple(found[0].tolist())
+            said = self.attributes.outcome_names[int(observed[where])]
+            require(
+                False,
+                f"row {where[-1]} of the data says {said!r}, to which the prior of channel {self.name!r} "
+                "gives no mass in any group; give it some, or drop the row.",
+            )

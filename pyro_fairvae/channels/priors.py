@@ -1,0 +1,255 @@
+"""What is believed beforehand about who writes down what, in a small language.
+
+A prior is a word, or a mapping in YAML, in a file or in braces on the command line::
+
+    truthful
+    {preset: truthful, strength: 20}
+    {preset: informed, strength: 100, rows: {Female: {unavailable: 0.8}, Male: {unavailable: 0.4}}}
+    {rows: {Female: {Female: 2, Male: 0.2, unavailable: 8}, Male: {own: 6, unavailable: 4}}}
+    {gender: {preset: truthful, given: [race]}, race: mar}
+
+``preset`` is where every row starts: ``truthful`` unless given. ``rows`` replaces rows by group name, or all
+of them under ``every``: mass by outcome, that is a value, ``own``, ``other`` (each of the others) or
+``unavailable``; what is not named cannot happen. Masses are Dirichlet concentrations, that is, numbers of
+people already seen, unless ``strength`` scales each row to as many people. Of the preset ``informed`` they
+are probabilities, the mean of the row, with the own value taking what is left to 1; it is worth ``strength``
+people.
+Several attributes have a prior each, by name; ``given`` makes the row of an attribute depend on others as
+well, whose values are then named inside the row: ``rows: {Female: {White: {unavailable: 3, own: 1}}}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import yaml
+
+from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.channels.channel import Channel, Row
+from pyro_fairvae.schema.attributes import EVERY, OTHER, OWN, UNAVAILABLE, Attributes
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Masses of a row, whether all rows are one, and what it says."""
+
+    own: float
+    other: float
+    unavailable: float
+    says: str
+    tied: bool = False
+
+
+PRESETS = {
+    "truthful": Preset(1.0, 0.0, 1.0, "nobody misstates; every rate of withholding is equally likely"),
+    "flat": Preset(1.0, 1.0, 1.0, "every channel is equally likely, misstatement included"),
+    "paper": Preset(0.5, 0.1, 0.4, "the paper's Dir(.5, .1, .4) on own value, another value, ∅"),
+    "mar": Preset(1.0, 0.0, 1.0, "nobody misstates, and all groups withhold at one rate", tied=True),
+    "informed": Preset(1.0, 0.0, 1.0, "means by outcome, worth as many people as strength says"),
+}
+
+
+@dataclass(frozen=True)
+class PriorSpec:
+    """The prior of one attribute, as it was written."""
+
+    preset: str = "truthful"
+    strength: Any = None
+    rows: Mapping[str, Any] | None = None
+    given: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        choose("prior", self.preset, PRESETS)
+        require(
+            self.strength is None or 0 < _number(self.strength) < math.inf,
+            f"strength of a prior is a number of people and must be positive, got {self.strength}.",
+        )
+        require(
+            self.rows is None or isinstance(self.rows, Mapping),
+            f"rows of a prior must give masses by group name, got {self.rows!r}.",
+        )
+        require(
+            self.preset != "informed" or (self.rows is not None and self.strength is not None),
+            "the prior 'informed' needs rows (means by outcome) and strength (the people they are worth).",
+        )
+        require(
+            not (PRESETS[self.preset].tied and (self.rows or self.given)),
+            f"the prior {self.preset!r} has one row for all groups; it takes no rows and no given.",
+        )
+
+
+def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
+    """A prior as written, or several by attribute."""
+    if isinstance(text, str):
+        try:
+            # Nothing but strings: Yes, No and 01 are names here.
+            content = yaml.load(text, Loader=yaml.BaseLoader)
+        except yaml.YAMLError as reason:
+            raise InputError(f"the prior {text!r} is not valid YAML: {reason}.") from reason
+    else:
+        content = text
+    if isinstance(content, str):
+        return PriorSpec(content)
+    require(
+        isinstance(content, Mapping) and len(content) > 0,
+        f"a prior is one of {', '.join(PRESETS)}, or a mapping such as {{preset: truthful, strength: 20}}; "
+        f"got {content!r}.",
+    )
+    known = ("preset", "strength", "rows", "given")
+    if any(key in known for key in content):
+        for key in content:
+            choose("part of a prior", str(key), known)
+        given = content.get("given", [])
+        given = [given] if isinstance(given, str) else given
+        require(
+            isinstance(given, list)
+            and all(isinstance(each, str) for each in given)
+            and len(set(given)) == len(given),
+            f"given names the attributes that a prior depends on, each once, got {given!r}.",
+        )
+        fields = dict(content) | {"given": tuple(given)}
+        return PriorSpec(**{str(key): value for key, value in fields.items()})
+    specs = {}
+    for name, each in content.items():
+        spec = parse(each)
+        require(isinstance(spec, PriorSpec), f"the prior of attribute {name!r} cannot be several priors.")
+        assert isinstance(spec, PriorSpec)
+        specs[str(name)] = spec
+    return specs
+
+
+def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = "truthful") -> Channel:
+    """The channel of some attributes with a prior as written; one that is not named apart goes to each."""
+    parsed = parse(prior)
+    if isinstance(parsed, PriorSpec):
+        specs = dict.fromkeys(attributes.names, parsed)
+    else:
+        for each in parsed:
+            choose("attribute with a prior", each, attributes.names)
+        specs = {each: parsed.get(each, PriorSpec()) for each in attributes.names}
+    rows = [row for j, each in enumerate(attributes.names) for row in _rows(attributes, j, specs[each])]
+    return Channel(name, attributes, tuple(rows))
+
+
+def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
+    """The rows of attribute ``j``: one for each of its values and values of those it depends on."""
+    name, values = attributes.names[j], attributes.values[j]
+    others = [other for other in attributes.names if other != name]
+    parents = [
+        attributes.names.index(choose(f"attribute for {name} to depend on", p, others)) for p in spec.given
+    ]
+    _check_names(spec.rows, [values, *(attributes.values[p] for p in parents)])
+    prefix = f"{name}: " if len(attributes.names) > 1 else ""
+    if PRESETS[spec.preset].tied:
+        masses = _masses(spec, values, 0, None)
+        shared = {OWN: masses[values[0]], UNAVAILABLE: masses[UNAVAILABLE]}
+        entry = np.full((attributes.groups, attributes.outcomes), -1)
+        for v in range(len(values)):
+            entry = np.maximum(entry, _entries(attributes, [(j, v)], j, {v: 0, len(values): 1}))
+        return [Row(prefix + EVERY, name, OWN, tuple(shared), tuple(shared.values()), entry)]
+    rows = []
+    for v, *of_parents in product(range(len(values)), *(range(len(attributes.values[p])) for p in parents)):
+        condition = [(j, v), *zip(parents, of_parents, strict=True)]
+        path = [attributes.values[k][value] for k, value in condition]
+        masses = _masses(spec, values, v, _find(spec.rows, path))
+        kept = {outcome: mass for outcome, mass in masses.items() if mass > 0}
+        places = {
+            (len(values) if outcome == UNAVAILABLE else values.index(outcome)): e
+            for e, outcome in enumerate(kept)
+        }
+        entry = _entries(attributes, condition, j, places)
+        label = prefix + ", ".join(path)
+        rows.append(Row(label, name, values[v], tuple(kept), tuple(kept.values()), entry))
+    return rows
+
+
+def _entries(
+    attributes: Attributes, condition: list[tuple[int, int]], j: int, places: dict[int, int]
+) -> np.ndarray:
+    """Entry of P(o | a): that of what o says of attribute ``j``, where a meets the condition; else −1."""
+    meets = np.all([attributes.group_parts[:, k] == value for k, value in condition], axis=0)
+    said = attributes.outcome_parts[:, j]
+    entry = np.array([places.get(int(each), -1) for each in said])
+    return np.where(meets[:, None], entry, -1)
+
+
+def _check_names(rows: Mapping[str, Any] | None, levels: list[tuple[str, ...]]) -> None:
+    """Raise unless the keys of rows are values, level by level."""
+    if rows is None or not levels:
+        return
+    for key, inner in rows.items():
+        choose("group of a prior", str(key), (*levels[0], EVERY))
+        require(inner is not None, f"the prior gives {key} no masses; name some, or leave {key} out.")
+        if (
+            len(levels) > 1
+            and isinstance(inner, Mapping)
+            and all(isinstance(v, Mapping) for v in inner.values())
+        ):
+            _check_names(inner, levels[1:])
+
+
+def _find(rows: Mapping[str, Any] | None, path: list[str]) -> Any:
+    """What is written for a value and those it depends on; None where nothing is."""
+    found: Any = rows
+    for key in path:
+        if not isinstance(found, Mapping):
+            return found
+        if found is not rows and not all(isinstance(v, Mapping) for v in found.values()):
+            break  # masses for every value of what it depends on
+        by_name = {str(name): inner for name, inner in found.items()}
+        found = by_name.get(key, by_name.get(EVERY))
+    return found
+
+
+def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) -> dict[str, float]:
+    """Concentration by outcome name of the row of a value, 0 where it cannot happen."""
+    preset = PRESETS[spec.preset]
+    where = f"prior of {values[own]}"
+    outcomes = (*values, UNAVAILABLE)
+    if written is None:
+        require(
+            spec.preset != "informed",
+            f"the prior 'informed' says nothing of {values[own]}; name it in rows, or give a row {EVERY!r}.",
+        )
+        masses = {v: preset.own if k == own else preset.other for k, v in enumerate(values)}
+        masses[UNAVAILABLE] = preset.unavailable
+    else:
+        require(
+            isinstance(written, Mapping) and len(written) > 0,
+            f"{where}: masses by outcome were expected, such as {{unavailable: 2, own: 1}}, got {written!r}.",
+        )
+        masses = dict.fromkeys(outcomes, 0.0)
+        for key, mass in written.items():
+            choose(f"outcome in the {where}", str(key), (*outcomes, OWN, OTHER))
+            require(
+                0 <= _number(mass) < math.inf,
+                f"{where}: the mass of {key} must be finite and not negative, got {mass}.",
+            )
+            named = {OWN: [values[own]], OTHER: [v for k, v in enumerate(values) if k != own]}
+            for outcome in named.get(str(key), [str(key)]):
+                masses[outcome] = _number(mass)
+    total = sum(masses.values())
+    if spec.preset == "informed" and written is not None:
+        require(total <= 1 + 1e-9, f"{where}: means must not sum to more than 1, got {total:g}.")
+        require(
+            masses[values[own]] == 0 or total >= 1 - 1e-9,
+            f"{where}: the means sum to {total:g}; make it 1, or leave the own value out to take the rest.",
+        )
+        masses[values[own]] += max(0.0, 1 - total)
+        total = 1.0
+    require(total > 0, f"{where}: every outcome has the mass 0; give positive masses to what can happen.")
+    scale = 1.0 if spec.strength is None else _number(spec.strength) / total
+    return {outcome: mass * scale for outcome, mass in masses.items()}
+
+
+def _number(value: Any) -> float:
+    """A number, also one written as a string; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -1,0 +1,227 @@
+"""Columns with gaps as people have them, and the codes that the library works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.data.tables import Integers
+from pyro_fairvae.schema.attributes import RESERVED, Attributes
+
+MANY = 20  # classes or groups that there may be however few rows state them
+WRITTEN_GAPS = ("nan", "NaN", "<NA>", "NaT")  # what gaps become where they are turned into words
+
+
+def as_column(values: Any, what: str) -> pd.Series:
+    """One column, without its index; a table of a single column counts as one."""
+    if isinstance(values, pd.DataFrame):
+        require(values.shape[1] == 1, f"{what} has {values.shape[1]} columns, expected one.")
+        values = values.iloc[:, 0]
+    if isinstance(values, pd.Series):
+        return values.reset_index(drop=True)
+    # Objects, as numpy would turn a list's None into a word, or its truth values beside NaN into numbers.
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    require(array.ndim == 1, f"{what} has the shape {array.shape}, expected one value for each row.")
+    return pd.Series(array)
+
+
+def is_missing(column: pd.Series, missing_values: Iterable[Any] = ()) -> np.ndarray:
+    """Where a column says nothing: NaN, None, NA, and what else is said to mean that, known by its word."""
+    given = [missing_values] if isinstance(missing_values, str) else list(missing_values)
+    missing = np.asarray(column.isna(), dtype=bool)
+    if not given:
+        return missing
+    words = {word_of(value) for value in given}
+    return missing | np.array([word_of(value) in words for value in column], dtype=bool)
+
+
+def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -> tuple[Integers, np.ndarray]:
+    """Codes (rows,) of labels, and the classes in order; a gap is coded as the number of classes.
+
+    The classes are those ``known``, or all that occur.
+    """
+    column = as_column(values, what)
+    missing = is_missing(column)
+    # Gaps taken out, what is left may be all whole numbers or all truth values.
+    present = column[~missing].infer_objects()
+    infinite = pd.api.types.is_float_dtype(present) and bool(np.isinf(present.to_numpy(float)).any())
+    require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
+    classes = _distinct(present, what) if known is None else known
+    if known is None:
+        _refuse_written_gaps(classes.tolist(), what, "give None or NaN itself where a label is unknown")
+    found = _places(present, classes)
+    if (found < 0).any():
+        strange = sorted({str(value) for value in present[found < 0]})
+        raise InputError(
+            f"{what} has labels that the model does not know: {shorten(strange)}; it knows "
+            f"{shorten([str(c) for c in classes])}."
+        )
+    codes = np.full(len(column), len(classes))
+    codes[~missing] = found
+    return codes, classes
+
+
+def _places(present: pd.Series, classes: np.ndarray) -> Integers:
+    """Where each value is among the classes, by its worth or else by its word; −1 where it is not."""
+    by_value = {value: code for code, value in enumerate(classes.tolist())}
+    by_word = {word_of(value): code for value, code in by_value.items()}
+    which, distinct = pd.factorize(present.to_numpy())
+    places = [by_value.get(each, by_word.get(word_of(each), -1)) for each in distinct.tolist()]
+    return np.array(places, dtype=np.int64)[which]
+
+
+def _distinct(present: pd.Series, what: str) -> np.ndarray:
+    values = present.to_numpy()
+    kinds = {type(value).__name__ for value in values} if values.dtype == object else set()
+    if kinds and kinds <= {"str", "str_"}:
+        return np.array(sorted(map(str, set(values))), dtype=object)
+    require(
+        len(kinds) < 2,
+        f"{what} mixes values of the kinds {', '.join(sorted(kinds))}; give all of one kind, such as words.",
+    )
+    try:
+        pd.factorize(values)
+        return np.unique(values)
+    except TypeError as reason:
+        raise InputError(f"{what} holds {', '.join(kinds)}, which cannot be labels; give words.") from reason
+
+
+@dataclass(frozen=True)
+class StatedGroups:
+    """What rows state of their group: ``outcomes`` (rows,) are numbered as in :class:`Attributes`."""
+
+    outcomes: Integers
+    attributes: Attributes
+
+    @property
+    def stated(self) -> np.ndarray:
+        """Whether a row names a value of every attribute, (rows,)."""
+        return np.asarray(self.attributes.stated[self.outcomes])
+
+    @property
+    def codes(self) -> Integers:
+        """The group of each row that is stated in full, else the number of groups."""
+        parts = self.attributes.outcome_parts[self.outcomes]
+        sizes = [len(values) for values in self.attributes.values]
+        inside = np.minimum(parts, np.array(sizes) - 1)
+        codes = np.ravel_multi_index(tuple(inside.T), sizes)
+        return np.where(self.stated, codes, self.attributes.groups)
+
+
+def code_groups(
+    sensitive_features: Any,
+    missing_values: Sequence[Any] = (),
+    known: Attributes | None = None,
+    what: str = "sensitive_features",
+) -> StatedGroups:
+    """Code one column of groups, or several, whose combinations are then the groups.
+
+    Values are known by their words: 1, 1.0 and "1" are the same. ``known`` attributes are those of a model.
+    """
+    table = _columns(sensitive_features, what)
+    if known is not None:
+        require(
+            table.shape[1] == len(known.names),
+            f"{what} has {table.shape[1]} columns, but the model knows {len(known.names)}: "
+            f"{', '.join(known.names)}.",
+        )
+        if isinstance(sensitive_features, pd.DataFrame) and table.shape[1] > 1:
+            table = _in_order(table, known.names, what)
+    names, values, parts = [], [], []
+    for j, (name, column) in enumerate(table.items()):
+        missing = is_missing(column, missing_values)
+        words = column.astype(object).map(word_of).astype(object)
+        there = sorted(set(words[~missing]), key=_place_in_order)
+        if known is None:
+            _refuse_written_gaps(
+                there, f"{name!r} of {what}", "give None or NaN itself, or name it in missing_values"
+            )
+            require(
+                len(there) > 0,
+                f"nobody states {name!r} of {what}: all {len(table)} values are missing. At least two of its "
+                "values must be stated by somebody.",
+            )
+            require(
+                len(there) > 1,
+                f"{name!r} of {what} has one value, {there[0]!r}; at least two must be stated by somebody.",
+            )
+        else:
+            strange = sorted(set(there) - set(known.values[j]))
+            require(
+                not strange,
+                f"{name!r} of {what} has groups that the model does not know: {shorten(strange)}; it knows "
+                f"{shorten(known.values[j])}. Rename them, or blank them as not stated.",
+            )
+            there = list(known.values[j])
+        code = words.map({word: v for v, word in enumerate(there)})
+        parts.append(np.where(missing, len(there), code.fillna(0)).astype(np.int64))
+        names.append(str(name))
+        values.append(tuple(there))
+    attributes = known or Attributes(tuple(names), tuple(values))
+    outcomes = np.ravel_multi_index(tuple(parts), [len(each) + 1 for each in attributes.values])
+    return StatedGroups(outcomes.astype(np.int64), attributes)
+
+
+def _columns(sensitive_features: Any, what: str) -> pd.DataFrame:
+    """One or several columns of groups, under different names."""
+    if isinstance(sensitive_features, pd.DataFrame):
+        table = sensitive_features.reset_index(drop=True)
+        twice = sorted({str(name) for name in table.columns[table.columns.duplicated()]})
+        require(not twice, f"{what} has several columns called {shorten(twice)}.")
+    elif isinstance(sensitive_features, np.ndarray) and sensitive_features.ndim == 2:
+        width = sensitive_features.shape[1]
+        names = ["group"] if width == 1 else [f"group {j}" for j in range(width)]
+        table = pd.DataFrame(sensitive_features, columns=names)
+    else:
+        column = as_column(sensitive_features, what)
+        table = column.to_frame(column.name if column.name is not None else "group")
+    require(table.shape[1] > 0, f"{what} has no column.")
+    return table
+
+
+def _in_order(table: pd.DataFrame, names: Sequence[str], what: str) -> pd.DataFrame:
+    """The columns in the order of the model's."""
+    there = [str(name) for name in table.columns]
+    require(
+        sorted(there) == sorted(names),
+        f"{what} has the columns {shorten(there)}, but the model knows {shorten(names)}; rename them.",
+    )
+    return table.iloc[:, [there.index(name) for name in names]]
+
+
+def _refuse_written_gaps(values: Sequence[Any], what: str, remedy: str) -> None:
+    for value in values:
+        require(
+            value not in WRITTEN_GAPS,
+            f"{what} has the word {value!r}, which is what a gap becomes as a word; {remedy}.",
+        )
+
+
+def _place_in_order(word: str) -> tuple[bool, float, str]:
+    """Numbers by their size, then words by their letters, without the quotes of :func:`word_of`."""
+    plain = word.strip("'")
+    try:
+        return False, float(plain), plain
+    except ValueError:
+        return True, 0.0, plain
+
+
+def word_of(value: Any) -> str:
+    """A value as a word, the same for 1, 1.0 and "1"; words that priors reserve go into quotes."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        value = int(value)
+    word = str(value)
+    return f"'{word}'" if word in RESERVED else word
+
+
+def shorten(words: Sequence[str], most: int = 8) -> str:
+    """Some of the words, and how many more there are."""
+    shown = ", ".join(map(repr, words[:most]))
+    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"

@@ -1,0 +1,319 @@
+"""A user's own table as features: which columns are numbers, which are categories, and what fills gaps.
+
+What is learned of a table is a few numbers and words in dataclasses, so that it can be written as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.number_columns import (
+    KINDS,
+    NUMBERS,
+    PLAIN,
+    check_finite,
+    is_number,
+    kind_of_numbers,
+    numbers_of,
+    settled,
+)
+from pyro_fairvae.data.tables import Floats
+from pyro_fairvae.schema.observed import Columns
+
+MOST_CATEGORIES = 64  # of a column, the commonest; all others count as one
+FEWEST = 5  # rows that a category must have to count as one of its own, where a column has too many
+FARTHEST = 1e6  # deviations from the mean that a value counts as at most; 32 bits would overflow further on
+ROUNDING = 16 * np.finfo(float).eps  # of the largest value: differences that are none
+
+
+@dataclass(frozen=True)
+class Number:
+    """A numeric column: a gap takes the median, and says so in a column of its own where gaps were seen."""
+
+    name: str
+    median: float
+    mean: float
+    deviation: float
+    gaps: bool
+    kind: str = NUMBERS
+
+    def standardised(self, column: pd.Series) -> np.ndarray:
+        values = numbers_of(column)
+        filled = np.where(np.isnan(values), self.median, values)
+        # Halves, as the difference of huge numbers would overflow.
+        with np.errstate(over="ignore"):
+            found = (filled / 2 - self.mean / 2) / (self.deviation / 2)
+        return np.clip(found, -FARTHEST, FARTHEST)
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of words: ``values``, then one place for all others and one for gaps, where such were seen."""
+
+    name: str
+    values: tuple[str, ...]
+    others: bool
+    gaps: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.values) + self.others + self.gaps
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it has words that a reader of files may take for something else, such as 0010 for 10."""
+        return any(_as_read(word) != word for word in self.values)
+
+    def codes(self, column: pd.Series) -> np.ndarray:
+        """Places (rows,); −1 for what has none, such as a category that was never seen.
+
+        Warns where most are such, as then it is not the same column any more.
+        """
+        missing = column.isna().to_numpy()
+        words = column.astype(object).map(word_of)
+        place = pd.Index(self.values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+        strange = (place < 0) & ~missing
+        if not self.others and strange.sum() > max(FEWEST, (~missing).sum() / 2):
+            warnings.warn(
+                f"{strange.sum()} of {(~missing).sum()} values of column {self.name!r} were never seen in "
+                f"fitting, such as {words[strange].iloc[0]!r}; those were such as {self.values[0]!r}.",
+                stacklevel=2,
+            )
+        place[strange] = len(self.values) if self.others else -1
+        place[missing] = self.width - 1 if self.gaps else -1
+        return place
+
+
+@dataclass(frozen=True)
+class FrameEncoder:
+    """How the columns of a table become features; ``left_out`` are those that say nothing."""
+
+    names: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    categories: tuple[Category, ...]
+    left_out: tuple[str, ...]
+
+    @staticmethod
+    def learn(table: pd.DataFrame, most_categories: int = MOST_CATEGORIES) -> FrameEncoder:
+        """Learn from a table; columns that say nothing are left out, with a warning that names them."""
+        names = check_names(table)
+        numbers: list[Number] = []
+        categories: list[Category] = []
+        left_out: dict[str, str] = {}
+        for name, (_, given) in zip(names, table.items(), strict=True):
+            column = settled(given)
+            if column.isna().all():
+                left_out[name] = "all its values are missing"
+            elif is_number(column):
+                numbers += _learn_number(name, column, left_out)
+            else:
+                categories += _learn_category(name, column, most_categories, left_out)
+        if left_out:
+            told = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
+            warnings.warn(f"columns that say nothing are left out: {told}.", stacklevel=3)
+        require(
+            bool(numbers or categories),
+            f"none of the {len(names)} columns can be used as a feature: {'; '.join(left_out.values())}.",
+        )
+        return FrameEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
+
+    def kind_of(self, name: str) -> str:
+        """What a column of the table counts as."""
+        if name in self.left_out:
+            return "left out"
+        return "number" if any(each.name == name for each in self.numbers) else "category"
+
+    @property
+    def blocks(self) -> tuple[tuple[str, int], ...]:
+        """Name and width of each one-hot block: gaps of numbers, then the categories."""
+        gaps = [(f"{each.name} is missing", 2) for each in self.numbers if each.gaps]
+        return (*gaps, *((each.name, each.width) for each in self.categories))
+
+    @property
+    def columns(self) -> Columns:
+        names = [each.name for each in self.numbers] + [name for name, _ in self.blocks]
+        return Columns(len(self.numbers), tuple(width for _, width in self.blocks), tuple(names))
+
+    def encode(self, table: pd.DataFrame) -> Floats:
+        """Features (rows, width) of a table with the columns that were learned from."""
+        of = self.aligned(table)
+        x = np.zeros((len(table), self.columns.width), dtype=np.float32)
+        every = np.arange(len(table))
+        for j, number in enumerate(self.numbers):
+            x[:, j] = number.standardised(of[number.name])
+        start = len(self.numbers)
+        for number in self.numbers:
+            if number.gaps:
+                x[every, start + np.isnan(numbers_of(of[number.name]))] = 1
+                start += 2
+        for category in self.categories:
+            place = category.codes(of[category.name])
+            known = place >= 0
+            x[every[known], start + place[known]] = 1
+            start += category.width
+        return x
+
+    def aligned(self, table: pd.DataFrame) -> dict[str, pd.Series]:
+        """The columns by name, each checked; columns that the encoder does not know are not looked at."""
+        there = dict(zip(check_names(table), (column for _, column in table.items()), strict=True))
+        lacking = [name for name in self.names if name not in there and name not in self.left_out]
+        if lacking:
+            told = "; ".join(
+                _lacking(name, [each for each in there if each not in self.names]) for name in lacking
+            )
+            raise InputError(f"the table lacks columns that the model was fitted with: {told}.")
+        for number in self.numbers:
+            there[number.name] = _numeric(number, there[number.name])
+        return there
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> FrameEncoder:
+        """The encoder of :meth:`to_dict`; what cannot be one is refused."""
+        found = FrameEncoder(
+            tuple(content["names"]),
+            tuple(Number(**each) for each in content["numbers"]),
+            tuple(Category(**each | {"values": tuple(each["values"])}) for each in content["categories"]),
+            tuple(content["left_out"]),
+        )
+        words = [*found.names, *found.left_out, *(word for each in found.categories for word in each.values)]
+        learned = [*(each.name for each in found.numbers), *(each.name for each in found.categories)]
+        require(
+            all(isinstance(word, str) for word in words)
+            and sorted([*learned, *found.left_out]) == sorted(found.names)
+            and all(len(set(each.values)) == len(each.values) for each in found.categories)
+            and all(isinstance(flag, bool) for each in found.categories for flag in (each.others, each.gaps))
+            and all(isinstance(each.gaps, bool) and each.kind in KINDS for each in found.numbers)
+            and all(math.isfinite(each.median) and math.isfinite(each.mean) for each in found.numbers)
+            and all(0 < each.deviation < math.inf for each in found.numbers),
+            "the description of the columns is not one that was learned from a table.",
+        )
+        return found
+
+
+def as_frame(X: Any) -> pd.DataFrame:
+    """A table of whatever scikit-learn users pass for X, its columns' kinds found."""
+    if isinstance(X, pd.DataFrame):
+        return X.reset_index(drop=True)
+    if sparse.issparse(X):
+        raise TypeError("X is a sparse matrix, but a dense table is expected; convert it by X.toarray().")
+    array = np.asarray(X)
+    if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
+        array = np.asarray(X, dtype=object)  # numpy has turned a list's numbers beside words into words
+    if np.iscomplexobj(array):
+        raise InputError(f"Complex data not supported: X has the type {array.dtype}.")
+    if array.ndim != 2:
+        raise InputError(
+            f"X has the shape {array.shape}; expected a 2D array or table, (rows, columns). Reshape your "
+            "data using X.reshape(-1, 1) if it has a single feature or X.reshape(1, -1) if it is a single "
+            "sample."
+        )
+    require(
+        array.shape[1] > 0,
+        f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required; give some columns.",
+    )
+    frame = pd.DataFrame(array)
+    return frame.infer_objects() if array.dtype == object else frame
+
+
+def check_names(table: pd.DataFrame) -> tuple[str, ...]:
+    """The names of the columns as words, which must differ."""
+    names = tuple(map(str, table.columns))
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    require(
+        not twice, f"several columns are called {', '.join(map(repr, twice))}; give each a name of its own."
+    )
+    return names
+
+
+def _numeric(number: Number, column: pd.Series) -> pd.Series:
+    """The values of a column that was learned as numbers, which it must hold again."""
+    if column.isna().all():
+        return pd.Series(np.full(len(column), np.nan))
+    found = settled(column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column)
+    kept = is_number(found) and not pd.api.types.is_complex_dtype(found)
+    if not kept or kind_of_numbers(found) != number.kind:
+        present = found.dropna()
+        strange = [each for each in present if not isinstance(each, PLAIN)]
+        raise InputError(
+            f"column {number.name!r} held {number.kind} when the model was fitted, but now holds values such "
+            f"as {str((strange or list(present))[0])!r}; give {number.kind}, or NaN where it is unknown."
+        )
+    values = numbers_of(found)
+    check_finite(number.name, values)
+    return pd.Series(values)
+
+
+def _learn_number(name: str, column: pd.Series, left_out: dict[str, str]) -> list[Number]:
+    require(
+        not pd.api.types.is_complex_dtype(column),
+        f"Complex data not supported: column {name!r} has the type {column.dtype}.",
+    )
+    values = numbers_of(column)
+    check_finite(name, values)
+    gaps = np.isnan(values)
+    median = _median(values[~gaps])
+    filled = np.where(gaps, median, values)
+    # Sums of squares of huge numbers would overflow; a power of two scales without rounding.
+    largest = float(np.abs(filled).max())
+    scale = 2.0 ** (math.frexp(largest)[1] - 1)
+    scaled = filled / scale
+    alike = float(np.ptp(scaled)) <= max(ROUNDING * largest / scale, 1e-300 / scale)
+    if alike and not gaps.any():
+        left_out[name] = f"it has one value, {word_of(column.dropna().iloc[0])}"
+        return []
+    # From the median, as the digits of a large mean would leave few for the differences.
+    around = scaled - median / scale
+    mean = (median / scale + float(around.mean())) * scale
+    deviation = 1.0 if alike else float(around.std()) * scale
+    return [Number(name, median, mean, deviation, bool(gaps.any()), kind_of_numbers(column))]
+
+
+def _median(values: np.ndarray) -> float:
+    """The median; halves are added, as the sum of two huge numbers would overflow."""
+    return float(np.median(values / 2)) * 2
+
+
+def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str, str]) -> list[Category]:
+    counts = Counter(column.dropna().astype(object).map(word_of))
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
+    kept = ordered if len(ordered) <= most else [word for word in ordered[:most] if counts[word] >= FEWEST]
+    found = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), bool(column.isna().any()))
+    if found.width > 1:
+        return [found]
+    left_out[name] = (
+        f"it has one value, {ordered[0]!r}"
+        if kept
+        else f"nearly every row has a value of its own ({len(ordered)})"
+    )
+    return []
+
+
+def _as_read(word: str) -> str:
+    """The word that is left once a reader of files has found a number or a truth value in a word."""
+    if word.lower() in ("true", "false"):
+        return word.capitalize()
+    try:
+        return word_of(float(word))
+    except ValueError:
+        return word
+
+
+def _lacking(name: str, others: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, others, n=1)
+    return f"{name!r}" + (f" (is it {near[0]!r} now?)" if near else "")

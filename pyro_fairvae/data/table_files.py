@@ -1,0 +1,175 @@
+"""Tables of a user's own in files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.data.coded_columns import is_missing
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
+SHOWN = 3  # faulty lines that are named
+# Words that lines of text have for a gap: pandas' own, and its word for a date that is missing.
+GAPS = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+    "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null",
+)  # fmt: skip
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def read_table(
+    path: Path, missing_values: Sequence[str] = (), values: Sequence[str] = (), as_text: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A table from a file.
+
+    In lines of text the words GAPS are gaps, but for those in ``values``, and columns ``as_text`` hold words
+    whatever these look like, such as 0010; the others' types are found. ``missing_values`` are gaps, too. A
+    first column without a name, in which pandas writes the numbers of rows, is left out.
+    """
+    ending = ending_of(path)
+    choose(f"kind of table of {path}", ending, FORMATS)
+    require(path.is_file(), f"there is no file {path}.")
+    try:
+        if ending == ".parquet":
+            table = _read_parquet(path, missing_values)
+        else:
+            gaps = [*missing_values, *(word for word in GAPS if word not in values)]
+            table = _read_lines(path, gaps, dict.fromkeys(as_text, str))
+    except UnicodeDecodeError as reason:
+        with path.open("rb") as file:
+            utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+        raise InputError(
+            f"{path} is not text in UTF-8 (byte {reason.start}: {reason.reason}); save it as UTF-8, for "
+            f"example by iconv -f {'utf16' if utf16 else 'latin1'} -t utf8."
+        ) from reason
+    except (OSError, EOFError, zlib.error) as reason:
+        raise InputError(f"cannot read {path}: {reason}.") from reason
+    require(len(table) > 0, f"{path} has no rows.")
+    return table
+
+
+def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """Some columns just as they are written, in the order of ``names``; of Parquet as they are stored."""
+    if ending_of(path) == ".parquet":
+        return pd.read_parquet(path).rename(columns=str)[list(names)].reset_index(drop=True)
+    with _open(path) as file:
+        header = _names(csv.reader(file, delimiter=_separator(path), skipinitialspace=True))
+    return _parsed(path, header, [], str, names)[list(names)]
+
+
+def ending_of(path: Path) -> str:
+    """The ending that tells the kind of a table, in small letters."""
+    suffixes = path.suffixes[-2:] if path.suffix.lower() == ".gz" else [path.suffix]
+    return "".join(suffixes).lower()
+
+
+def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
+    try:
+        table = pd.read_parquet(path)
+    except (ValueError, OSError) as reason:
+        raise InputError(f"{path} is not a table in Parquet, or is broken: {reason}.") from reason
+    _check_header(path, [str(name) for name in table.columns])
+    if not missing_values:
+        return table
+    return pd.DataFrame({name: each.mask(is_missing(each, missing_values)) for name, each in table.items()})
+
+
+def _read_lines(path: Path, gaps: Sequence[str], types: dict[str, type]) -> pd.DataFrame:
+    header = _check_lines(path, _separator(path))
+    return _parsed(path, header, gaps, types, header).drop(columns="", errors="ignore")
+
+
+def _separator(path: Path) -> str:
+    return SEPARATORS[ending_of(path).removesuffix(".gz")]
+
+
+def _names(lines: Iterator[list[str]]) -> list[str]:
+    """The first line that has any values."""
+    return [name.strip() for name in next((fields for fields in lines if fields), [])]
+
+
+def _parsed(
+    path: Path, header: Sequence[str], gaps: Sequence[str], types: Any, only: Sequence[str]
+) -> pd.DataFrame:
+    """The columns ``only`` of lines whose names are ``header``."""
+    try:
+        return pd.read_csv(
+            path,
+            sep=_separator(path),
+            skipinitialspace=True,
+            index_col=False,
+            header=0,
+            names=list(header),
+            usecols=list(only),
+            dtype=types,
+            na_values=list(gaps),
+            keep_default_na=False,
+            low_memory=False,
+            compression="gzip" if ending_of(path).endswith(".gz") else None,
+        )
+    except pd.errors.ParserError as reason:
+        raise InputError(f"{path} cannot be read as a table: {str(reason).strip()}.") from reason
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    nameless = [place for place, name in enumerate(header, start=1) if not name and place > 1]
+    require(
+        not nameless,
+        f"{path} has no name for column {', '.join(map(str, nameless))}; name it, or leave it out.",
+    )
+    twice = sorted(name for name, count in Counter(header).items() if count > 1)
+    require(not twice, f"{path} has several columns called {', '.join(map(repr, twice))}; rename them.")
+
+
+def _check_lines(path: Path, separator: str) -> list[str]:
+    """The names in the first line. Every line must have as many values, which pandas would not insist on."""
+    faulty: list[str] = []
+    count = 0
+    with _open(path) as file:
+        lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        try:
+            header = _names(lines)
+            require(bool(header), f"{path} is empty.")
+            for other, called in OTHER_SEPARATORS.items():
+                require(
+                    len(header) > 1 or other not in header[0],
+                    f"{path} has one column, {header[0][:60]!r}: its values seem to be separated by "
+                    f"{called}. Save it with commas, and with points in numbers, or with tabs as .tsv.",
+                )
+            _check_header(path, header)
+            for fields in lines:
+                if fields and len(fields) != len(header):
+                    count += 1
+                    if count <= SHOWN:
+                        faulty.append(f"line {lines.line_num} has {len(fields)}")
+        except csv.Error as reason:
+            raise InputError(f"{path}, line {lines.line_num}: {reason}.") from reason
+    require(
+        count == 0,
+        f"{path} has {len(header)} columns, but {count} lines have another number of values: "
+        f"{', '.join(faulty)}{' and so on' if count > SHOWN else ''}. Quote values that contain "
+        f"{separator!r}, or mend the lines.",
+    )
+    return header
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix.lower() == ".gz":
+        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def take_columns(table: pd.DataFrame, names: Sequence[str], what: str) -> pd.DataFrame:
+    """Columns by name, or an error that names the nearest."""
+    there = [str(name) for name in table.columns]
+    return table.iloc[:, [there.index(choose(f"column for the {what}", name, there)) for name in names]]

@@ -1,0 +1,448 @@
+"""A fair classifier for tables with gaps, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from tqdm import tqdm
+
+from pyro_fairvae.base import files as checkpoint
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.options import build, flatten
+from pyro_fairvae.data.coded_columns import code_groups, code_labels
+from pyro_fairvae.data.table_encoder import FrameEncoder, as_frame, check_names
+from pyro_fairvae.data.user_table import OwnTable
+from pyro_fairvae.estimator.state import estimator_content, restore_estimator, restored_fit
+from pyro_fairvae.estimator.validation import check_groups, check_labels
+from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_on_validation, select
+from pyro_fairvae.inference.decision_refinement import decision_scores
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.program import INTERVALS, Settings
+from pyro_fairvae.inference.training import Progress, check_weights, fit, resolve_device
+from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
+from pyro_fairvae.risks.smooth_penalty import project
+from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.storage import model_folder as saved
+
+BATCHES, STEPS = 24, 600  # in an epoch at least, where there are rows for it; in a fit at least
+EPOCHS, MOST_EPOCHS = 25, 200  # unless given
+ENOUGH = 500  # training rows from which intervals can be cross-fitted
+
+
+class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
+    r"""A classifier that is fair to groups which only some rows state.
+
+    One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to
+    the fairest. The member that decides is chosen on rows held out of training, and another can be chosen at
+    any time by :meth:`select`.
+
+    Parameters
+    ----------
+    risk : str
+        What is to be alike between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
+        (that of the last class alone), ``"ddp"`` (decisions, whatever the label), or another of
+        :data:`pyro_fairvae.risks.RISKS`.
+    weights : sequence of float
+        λ of each member.
+    max_disparity : float, optional
+        Choose the most accurate member whose disparity on held-out rows is at most so large, or the fairest
+        if there is none. Unless given, the largest λ that costs at most one point of accuracy and is no less
+        fair than others, up to a standard error.
+    epochs, batch : int, optional
+        Passes over the rows, and rows in a step; by the number of rows unless given.
+    hidden, layers : int
+        Size of the network.
+    validation_fraction : float
+        Share of rows held out of training, by which the epoch and the member are chosen.
+    missing_values : sequence
+        Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
+    intervals : {"calibrated", "given_h"}
+        Those of ``channels_``: cross-fitted, or faster and too narrow.
+    options : mapping, optional
+        Any other option of :class:`~pyro_fairvae.inference.program.Settings` by name, such as
+        ``{"prior_a": "paper"}``.
+    device : str
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    random_state : int, RandomState or None
+        Seed of held-out rows, initial weights and noise.
+    verbose : int
+        1 shows a progress bar.
+    checkpoint : path, optional
+        A file for the state of training after each epoch. A fit that was interrupted goes on from it when it
+        is called again on the same rows with the same parameters; the file is removed at the end.
+    callback : callable, optional
+        Called with a :class:`~pyro_fairvae.inference.training.Progress` after each epoch.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes.
+    groups_ : tuple of str
+        The groups; combinations of values where several sensitive columns were given.
+    frontier_ : DataFrame
+        Of each member λ, and on held-out rows the error, the disparity expected under the imputed groups, and
+        its standard error.
+    selected_ : int
+        The member that decides.
+    channels_ : DataFrame
+        How often each group, and each class its label, is withheld, with 90 % intervals.
+    posterior_ : dict
+        All that was learned of P(ã|a) and P(ỹ|y).
+    """
+
+    def __init__(
+        self,
+        *,
+        risk: str = "deo",
+        weights: Sequence[float] = (0.0, 0.1, 0.4, 1.6, 6.4),
+        max_disparity: float | None = None,
+        epochs: int | None = None,
+        batch: int | None = None,
+        hidden: int = 128,
+        layers: int = 3,
+        validation_fraction: float = 0.15,
+        missing_values: Sequence[Any] = (),
+        intervals: str = INTERVALS[0],
+        options: Mapping[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+        checkpoint: str | Path | None = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.risk = risk
+        self.weights = weights
+        self.max_disparity = max_disparity
+        self.epochs = epochs
+        self.batch = batch
+        self.hidden = hidden
+        self.layers = layers
+        self.validation_fraction = validation_fraction
+        self.missing_values = missing_values
+        self.intervals = intervals
+        self.options = options
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+        self.callback = callback
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
+        """Train the frontier on a table, its labels and its groups, any of which may have gaps.
+
+        X is a DataFrame, whose columns are numbers or categories by their types, or an array. y and the
+        sensitive columns (one, or several in a table) have NaN, None or ``pd.NA`` where nothing is stated.
+        """
+        if y is None:
+            raise InputError("requires y to be passed, but the target y is None.")
+        frame = as_frame(X)
+        check_names(frame)
+        validate_data(self, X, skip_check_array=True)
+        given = self._weights()
+        y_obs, classes = check_labels(y, len(frame))
+        if sensitive_features is None and any(given):
+            warnings.warn(
+                "no sensitive_features were given, so nothing is made fair: one member is fitted, λ = 0.",
+                stacklevel=2,
+            )
+        a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
+        device = resolve_device(self.device)
+        encoder = FrameEncoder.learn(frame)
+        table = OwnTable(encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes)
+        seed = self._seed()
+        parts = table.parts(self.validation_fraction, seed)
+        train, validation = map(table.observed, parts)
+        weights = given if sensitive_features is not None else (0.0,)
+        settings = self._settings(train.rows)
+        config = flatten(asdict(settings)) | {
+            "weights": list(weights), "seed": seed, "share": self.validation_fraction, "rows": table.digest()
+        }  # fmt: skip
+        self.fit_ = self._train(train, validation, weights, settings, seed, device, config)
+        self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
+        self.knows_groups_ = sensitive_features is not None
+        self.source_: dict[str, Any] = {}
+        self.summary_ = table.summary(frame) | {"training_rows": train.rows, "held_out_rows": validation.rows}
+        self.posterior_ = self._posterior(train, seed)
+        self._judge(validation)
+        if self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
+        return self
+
+    def _train(
+        self,
+        train: Observed,
+        validation: Observed,
+        weights: tuple[float, ...],
+        settings: Settings,
+        seed: int,
+        device: torch.device,
+        config: dict[str, Any],
+    ) -> Fit:
+        """Train with progress, and with a checkpoint, which ``config`` is kept in, where one is asked for."""
+        path = None if self.checkpoint is None else Path(self.checkpoint)
+        state = None
+        if path is not None:
+            checkpoint.make_folder(path.parent)
+            state = checkpoint.load(path, config, device) if path.exists() else None
+
+        def after_epoch(done: Progress) -> None:
+            if path is not None:
+                checkpoint.save(path, config, done.state())
+            bar.update()
+            if self.callback is not None:
+                self.callback(done)
+
+        with tqdm(
+            total=settings.epochs, initial=state["epoch"] if state else 0, unit="epoch", desc="fitting",
+            disable=not self.verbose, file=sys.stderr,
+        ) as bar:  # fmt: skip
+            return fit(
+                train, validation, weights, settings, seed, device, after_epoch=after_epoch, state=state
+            )
+
+    def _settings(self, rows: int) -> Settings:
+        require(
+            self.max_disparity is None or 0 <= self.max_disparity <= 1,
+            f"max_disparity must be within [0, 1], got {self.max_disparity}.",
+        )
+        power = 2 ** round(math.log2(max(rows / BATCHES, 1)))
+        batch = min(max(power, 32), 1024) if self.batch is None else self.batch
+        steps = math.ceil(rows / max(batch, 1))
+        epochs = (
+            min(max(EPOCHS, math.ceil(STEPS / steps)), MOST_EPOCHS) if self.epochs is None else self.epochs
+        )
+        own = {
+            "risk": self.risk,
+            "epochs": epochs,
+            "batch": batch,
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "intervals": self.intervals,
+        }
+        given = dict(self.options or {})
+        twice = sorted(own.keys() & given.keys())
+        require(not twice, f"{', '.join(twice)} given in options, but is a parameter of its own; set that.")
+        return build(Settings, own | given)
+
+    def _weights(self) -> tuple[float, ...]:
+        try:
+            weights = tuple(map(float, self.weights))
+        except (TypeError, ValueError) as reason:
+            raise InputError(
+                f"weights must be numbers, one for each member, got {self.weights!r}."
+            ) from reason
+        check_weights(weights)
+        return weights
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)) and self.random_state >= 0:
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _posterior(self, train: Observed, seed: int) -> dict[str, Any]:
+        """Who withholds; intervals are cross-fitted where they were asked for and there are rows for it."""
+        wanted = self.fit_.settings.kind_of_intervals == "calibrated"
+        stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
+        calibrated = None
+        if wanted and stating and train.rows >= ENOUGH:
+            calibrated = calibrate_fit(self.fit_, train, [seed])
+        return summarise(self.fit_, calibrated)
+
+    def _judge(self, validation: Observed) -> None:
+        fairness = self.fit_.settings.fairness
+        self.metric_, risk = metric_of(fairness)
+        cells = imputed_cells(self.fit_, validation)
+        found = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
+        self.frontier_ = pd.DataFrame(
+            {
+                "weight": self.fit_.weights_of_risk,
+                "error": [each["error"] for each in found],
+                "disparity": [each[self.metric_] for each in found],
+                "standard_error": [each["standard_error"] for each in found],
+            }
+        )
+        if not self.knows_groups_:
+            self.frontier_[["disparity", "standard_error"]] = np.nan  # of groups that nobody knows
+        self.selected_ = select(self.fit_.weights_of_risk, found, self.metric_)
+        if self.max_disparity is not None and self.knows_groups_:
+            self.selected_ = self._within(self.max_disparity, or_fairest=True)
+
+    def select(self, max_disparity: float | None = None, *, weight: float | None = None) -> Self:
+        """Decide by another member from now on: the most accurate within a disparity, or that of a weight."""
+        check_is_fitted(self)
+        require((max_disparity is None) != (weight is None), "give max_disparity or weight, one of them.")
+        if weight is not None:
+            known = list(self.fit_.weights_of_risk)
+            require(weight in known, f"no member has the weight {weight}; there are {known}.")
+            self.selected_ = known.index(weight)
+        else:
+            assert max_disparity is not None
+            self.selected_ = self._within(max_disparity)
+        return self
+
+    def _within(self, limit: float, or_fairest: bool = False) -> int:
+        disparity = self.frontier_["disparity"].fillna(np.inf)
+        within = self.frontier_[disparity <= limit]
+        if len(within):
+            return int(within["error"].idxmin())
+        fairest = int(disparity.idxmin())
+        least = f"{disparity[fairest]:.3f}" if np.isfinite(disparity[fairest]) else "one that is not known"
+        require(
+            or_fairest,
+            f"no member has a disparity of at most {limit} on held-out rows; the fairest, at weight "
+            f"{self.frontier_['weight'][fairest]:g}, has {least}. Fit with larger weights.",
+        )
+        warnings.warn(
+            f"no member has a disparity of at most {limit} on held-out rows; the fairest is chosen, with "
+            f"{least}.",
+            stacklevel=4,
+        )
+        return fairest
+
+    @property
+    def groups_(self) -> tuple[str, ...]:
+        check_is_fitted(self)
+        return self.attributes_.group_names if self.knows_groups_ else ()
+
+    @property
+    def channels_(self) -> pd.DataFrame:
+        check_is_fitted(self)
+        lines = [
+            {"what": what, "of": given, "withheld": row[UNAVAILABLE]["mean"], "low": row[UNAVAILABLE]["q05"],
+             "high": row[UNAVAILABLE]["q95"]}
+            for what, name in (("group", "a"), ("label", "y"))
+            for given, row in self.posterior_[name].items()
+            if UNAVAILABLE in row and (what == "label" or self.knows_groups_)
+        ]  # fmt: skip
+        return pd.DataFrame(lines)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class that the selected member decides on."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self._scores(X).argmax(1)])
+
+    @torch.no_grad()
+    def _scores(self, X: Any) -> np.ndarray:
+        """What the selected member decides by, (rows, classes)."""
+        x = self._encoded(X)
+        fairness = self.fit_.settings.fairness
+        found = [
+            decision_scores(heads, fairness, self.fit_.tilt)[self.selected_].cpu()
+            for heads in self.fit_.heads(x)
+        ]
+        return torch.cat(found).double().numpy()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """What decisions go by, (rows, classes), in the order of ``classes_``.
+
+        These are P(y|x) of the selected member, shifted where fairness asks for it, so that the largest is
+        always the decision; what leaves [0, 1] then is brought back by the nearest probabilities.
+        """
+        scores = torch.from_numpy(self._scores(X))
+        # The nearest point of the simplex is the projection of scores that are all positive.
+        lifted = scores - scores.amin(-1, keepdim=True) + 1.0
+        nearest = project(lifted.unsqueeze(1), torch.ones(len(scores), dtype=scores.dtype)).squeeze(1)
+        return nearest.numpy()
+
+    @torch.no_grad()
+    def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:
+        """P(a|x), (rows, groups), in the order of ``groups_``.
+
+        With sensitive_features it is P(a|x, ã), in which to withhold tells something, too, and what is stated
+        is certain.
+        """
+        check_is_fitted(self)
+        require(self.knows_groups_, "the model was fitted without sensitive_features, and knows no groups.")
+        x = self._encoded(X)
+        with self.fit_.at_chosen_epoch() as program:
+            if sensitive_features is None:
+                found = [heads.group_logits[self.selected_].softmax(-1) for heads in self.fit_.heads(x)]
+                return torch.cat(found).double().cpu().numpy()
+            groups = code_groups(sensitive_features, self.missing_values, self.attributes_)
+            require(
+                len(groups.outcomes) == len(x),
+                f"X has {len(x)} rows, but sensitive_features {len(groups.outcomes)}.",
+            )
+            unknown = np.full(len(x), len(self.classes_))
+            table = OwnTable(
+                x.numpy(), unknown, groups.outcomes, self.encoder_, self.classes_, self.attributes_
+            ).observed()
+            fit_ = self.fit_
+            pieces = [
+                encoding.log_joint_a[self.selected_].softmax(-1)
+                for _, encoding in program.encode(table.to(fit_.device, fit_.dtype))
+            ]
+            return torch.cat(pieces).double().cpu().numpy()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on rows that have a label."""
+        check_is_fitted(self)
+        decided = self.predict(X)
+        codes, _ = code_labels(y, self.classes_)
+        require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
+        known = codes < len(self.classes_)
+        require(bool(known.any()), "all labels are missing; nothing can be scored.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
+
+    def _encoded(self, X: Any) -> torch.Tensor:
+        check_is_fitted(self)
+        frame = as_frame(X)
+        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
+        named = hasattr(self, "feature_names_in_")
+        if isinstance(X, pd.DataFrame) and named:
+            self.encoder_.aligned(frame)  # which knows what a lacking column may be called now
+        validate_data(self, X, reset=False, skip_check_array=True)
+        known = named or set(self.encoder_.names) <= set(check_names(frame))
+        if not (isinstance(X, pd.DataFrame) and known):
+            frame.columns = pd.Index(self.encoder_.names)  # by place; scikit-learn has warned
+        return torch.from_numpy(self.encoder_.encode(frame))
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model."""
+        check_is_fitted(self)
+        saved.write_model(Path(folder), *estimator_content(self), overwrite)
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+        """The model of a folder; no code from the folder is run."""
+        document, tensors = saved.read_model(Path(folder))
+        chosen, model = resolve_device(device), cls()
+        with saved.restoring(Path(folder)):
+            restore_estimator(model, document, tensors, chosen)
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if "fit_" not in state:
+            return dict(state)
+        content, tensors = saved.fit_content(self.fit_)
+        return {**state, "fit_": (content, {name: each.numpy() for name, each in tensors.items()})}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if isinstance(state.get("fit_"), tuple):
+            content, arrays = state["fit_"]
+            tensors = {name: torch.from_numpy(each) for name, each in arrays.items()}
+            self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))

@@ -1,0 +1,1 @@
+"""Error and unfairness of decisions, and which member to use."""

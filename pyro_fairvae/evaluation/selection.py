@@ -1,0 +1,90 @@
+"""Which member of a frontier to use, judged on rows of which something is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_fairvae.evaluation.metrics import evaluate_expected
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, RiskSettings
+from pyro_fairvae.risks.imputers import STANDS_IN
+from pyro_fairvae.schema.observed import Features, Observed
+
+
+class Decider(Protocol):
+    """What can be judged: members that decide, (members, rows)."""
+
+    def decide(self, x: Features) -> Tensor: ...
+
+
+def imputed_cells(fitted: Fit, table: Observed) -> Tensor:
+    """P(y, a | row), (members, rows, classes, groups), by the imputer of a fit; none is negative."""
+    imputer = fitted.settings.fairness.imputer
+    # Rates need masses that are not negative.
+    return fitted.impute(table, STANDS_IN[imputer] if imputer == "anchored" else imputer)
+
+
+def select(
+    weights: Sequence[float], validation: list[dict[str, float]], metric: str = "deo", within: float = 0.01
+) -> int:
+    """Index of the member to use, of those that cost at most ``within`` of error, judged on validation.
+
+    It has the largest λ among those whose metric is within one standard error of the least: a validation part
+    has too few people in the rarest cells to tell the members' gaps apart, and λ was meant to close them.
+    """
+    limit = validation[int(np.argmin(weights))]["error"] + within
+    allowed = [k for k, metrics in enumerate(validation) if not metrics["error"] > limit]
+    # A metric that could not be taken (NaN) is no reason to choose a member.
+    found = {k: float(np.nan_to_num(validation[k][metric], nan=np.inf)) for k in allowed}
+    fairest = min(found, key=lambda k: found[k])
+    bound = found[fairest] + np.nan_to_num(validation[fairest]["standard_error"])
+    return max((k for k in found if found[k] <= bound), key=lambda k: weights[k])
+
+
+def metric_of(fairness: RiskSettings) -> tuple[str, ComposedRisk]:
+    """The metric that members are chosen by: its name, and the risk that it is of decisions."""
+    if fairness.risk not in RISKS:
+        return "deo", RISKS["deo"]
+    return "risk" if fairness.risk_classes is not None else fairness.risk, RISKS[fairness.risk].over(
+        fairness.risk_classes
+    )
+
+
+def metrics_on_validation(
+    fitted: Decider, table: Observed, fairness: RiskSettings, risk: ComposedRisk, imputed: Tensor
+) -> list[dict[str, float]]:
+    """Expected metrics of decisions under the imputations, and the standard error of ``risk``."""
+    decided = fitted.decide(table.x).numpy()
+    y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
+    return [
+        evaluate_expected(stated, labels, cells, table.classes)
+        | over_chosen_classes(fairness, labels, cells)
+        | {"standard_error": standard_error(risk, labels, cells)}
+        for stated, labels, cells in zip(y_obs, decided, imputed.double().numpy(), strict=True)
+    ]
+
+
+def over_chosen_classes(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
+    """``risk``, that of decisions over the classes S_y where the user chose some; cells (rows, y, a)."""
+    risk = fairness.chosen()
+    if fairness.risk_classes is None or not isinstance(risk, ComposedRisk):
+        return {}
+    one_hot = np.eye(cells.shape[1])[decided]
+    sums = cells.sum(0), np.einsum("rc,ryg->ygc", one_hot, cells)
+    return {"risk": float(risk(CellSums(*map(torch.from_numpy, sums))).value)}
+
+
+def standard_error(risk: ComposedRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200) -> float:
+    """Of a risk of decisions (rows,) under imputed cells (rows, y, a), by the bootstrap over rows."""
+    rows, classes, groups = cells.shape
+    drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
+    one_hot = np.eye(classes)[decided]
+    mass = (drawn @ cells.reshape(rows, -1)).reshape(resamples, classes, groups)
+    decisions = (cells[..., None] * one_hot[:, None, None]).reshape(rows, -1)
+    predicted = (drawn @ decisions).reshape(resamples, classes, groups, classes)
+    return float(risk(CellSums(torch.from_numpy(mass), torch.from_numpy(predicted))).value.std())

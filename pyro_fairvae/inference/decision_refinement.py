@@ -1,0 +1,125 @@
+r"""Decisions brought to their optimum given the networks, after training.
+
+Among deciders that may use x alone, one with the least error plus any function of its rates
+:math:`P(\hat y = c\,|\,y, a)` decides for the largest
+
+.. math:: P(c|x) + \sum_{ya} \nu_{cya} P(y, a|x)
+
+at some weights ν, which are minus the derivatives of that function in its cell sums. So, given what the
+networks say of P(y, a|x), few numbers are left to choose, which can be done on all rows at once, free of the
+noise of minibatches that limits how firmly training may pull.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.inference.channel_refinement import cosine_share
+from pyro_fairvae.inference.objective import beliefs
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.nn.tabular import Encoded
+from pyro_fairvae.risks import Beliefs, ComposedRisk, RiskSettings, impute
+from pyro_fairvae.risks.expectation import expected_cell_sums
+from pyro_fairvae.risks.imputers import STANDS_IN
+from pyro_fairvae.risks.relaxations import shift, softened_step
+from pyro_fairvae.risks.smooth_penalty import pull
+from pyro_fairvae.schema.observed import Observed
+
+ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few numbers
+TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability, at the start and the end
+
+
+def decision_scores(heads: Encoded, settings: RiskSettings, tilt: Tensor | None = None) -> Tensor:
+    """Scores whose largest is the decision, (members, rows, classes).
+
+    Without a tilt they are P_f at the thresholds τ of the settings; where each group has its own, a row takes
+    that of its likeliest group under h(a|x). ``tilt`` is ν, (members, classes, classes y, groups).
+    """
+    thresholds = settings.thresholds
+    scores = shift(heads.class_logits, thresholds).softmax(-1)  # (members, rows, groups or 1, classes)
+    group = heads.group_logits[..., : len(thresholds)].argmax(-1)
+    scores = scores.gather(-2, group[..., None, None].expand(*group.shape, 1, scores.shape[-1])).squeeze(-2)
+    if tilt is None:
+        return scores
+    return scores + torch.einsum("krya,kcya->krc", believed_cells(heads, settings.imputer), tilt)
+
+
+def believed_cells(heads: Encoded, imputer: str) -> Tensor:
+    """P(y, a | x), (members, rows, classes, groups), by an imputer and with nothing stated."""
+    group = heads.group_logits.log_softmax(-1)
+    label = heads.label_logits.log_softmax(-1)
+    nothing = Beliefs(
+        label=label,
+        group=group,
+        grouper=heads.group_logits_by_label.log_softmax(-1),
+        group_channel=torch.zeros_like(group),
+        classified=label,
+        group_stated=torch.zeros_like(group[..., 0], dtype=torch.bool),
+    )
+    return impute(nothing, STANDS_IN.get(imputer, imputer))
+
+
+def settle_decisions(
+    program: Program, table: Observed, weights_of_risk: Tensor, settings: RiskSettings
+) -> Tensor | None:
+    """ν of each member, (members, classes, classes y, groups), of the rows of ``table``; 0 where λ is 0.
+
+    None where decisions stay as trained: by the settings, and with a user's own F, which is a function of
+    draws and not of rates.
+    """
+    risk = settings.chosen()
+    stiffness = settings.settling_stiffness
+    if not (stiffness and isinstance(risk, ComposedRisk) and bool((weights_of_risk > 0).any())):
+        return None
+    every = math.ceil(table.rows / ROWS)
+    pieces: list[tuple[Tensor, ...]] = []
+    for batch, encoding in program.encode(table):
+        held = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
+        found = (
+            decision_scores(encoding.heads, settings),
+            believed_cells(encoding.heads, settings.imputer),
+            impute(held, settings.imputer),
+            held.label.softmax(-1),
+        )
+        pieces.append(tuple(each[:, ::every] for each in found))
+    scores, cells, imputed, label = (torch.cat(each, dim=1) for each in zip(*pieces, strict=True))
+    return best_tilt(scores, cells, imputed, label, risk, weights_of_risk, stiffness)
+
+
+def best_tilt(
+    scores: Tensor,
+    cells: Tensor,
+    imputed: Tensor,
+    label: Tensor,
+    risk: ComposedRisk,
+    weights_of_risk: Tensor,
+    stiffness: float,
+    steps: int = 300,
+    lr: float = 0.02,
+) -> Tensor:
+    """ν that minimises the expected error of decisions plus the envelope of λF (:func:`pull`).
+
+    ``scores`` (members, rows, classes) are tilted by ``cells``, P(y, a|x), and judged by ``imputed``,
+    P(y, a|x, ỹ, ã), both (members, rows, classes, groups), and ``label``, P(y|x, ỹ). Decisions are softened,
+    less and less.
+    """
+    # In units of a cell's share every weight moves its rate alike.
+    share = imputed.mean(1).clamp(min=1e-6)  # (members, classes, groups)
+    cells = cells / share.unsqueeze(1)
+    weights = scores.new_zeros(len(share), scores.shape[-1], *share.shape[1:]).requires_grad_()
+    optimizer = torch.optim.Adam([weights], foreach=True)
+    first, last = TEMPERATURES
+    for step in range(steps):
+        done = step / steps
+        optimizer.param_groups[0]["lr"] = lr * cosine_share(done)
+        tilted = scores + torch.einsum("krya,kcya->krc", cells, weights)
+        decided = softened_step(tilted, first * (last / first) ** done)
+        error = 1 - (decided * label).sum(-1).mean(-1)
+        differences = risk.differences(expected_cell_sums(decided.unsqueeze(-2), imputed)).squeeze(1)
+        optimizer.zero_grad()
+        (error + pull(differences, weights_of_risk, stiffness)).sum().backward()
+        optimizer.step()
+    return weights.detach() / share.unsqueeze(1) * (weights_of_risk > 0)[:, None, None, None]

@@ -1,0 +1,86 @@
+"""What training leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.inference.decision_refinement import decision_scores
+from pyro_fairvae.inference.objective import beliefs
+from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.nn.tabular import Encoded, evaluating
+from pyro_fairvae.risks import impute
+from pyro_fairvae.schema.observed import Features, Observed, in_pieces
+
+
+@dataclass
+class Fit:
+    """What a fit came to: the last epoch's classifier, and the chosen epoch's channels.
+
+    :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
+    classifies, with decisions settled by :attr:`tilt` (:func:`settle_decisions`). :attr:`chosen` holds, for
+    each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted yet, and
+    the channels' posteriors given that epoch's h and g (:func:`settle_channels`); it says who withholds.
+    """
+
+    program: Program
+    chosen: dict[str, Tensor]
+    chosen_epoch: list[int]
+    weights_of_risk: tuple[float, ...]
+    settings: Settings
+    history: list[dict[str, float]]
+    tilt: Tensor | None = None  # (members, classes, classes y, groups)
+
+    def at_chosen_epoch(self) -> AbstractContextManager[Program]:
+        """The program with the parameters of the chosen epochs, for the time of a ``with``."""
+        return self.program.holding(self.chosen)
+
+    @property
+    def device(self) -> torch.device:
+        return self.program.model.log_scale.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.program.model.log_scale.dtype
+
+    def predict_proba(self, x: Features) -> Tensor:
+        """P_f(y|x) of each member, (members, rows, classes), on the CPU; ``x`` as in :class:`Batch`."""
+        return torch.cat([heads.class_logits.softmax(-1).cpu() for heads in self.heads(x)], dim=-2)
+
+    def decide(self, x: Features) -> Tensor:
+        """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
+
+        It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
+        the settings, once these probabilities have been tilted (:func:`decision_scores`).
+        """
+        decided = [
+            decision_scores(heads, self.settings.fairness, self.tilt).argmax(-1).cpu()
+            for heads in self.heads(x)
+        ]
+        return torch.cat(decided, dim=-1)
+
+    def impute(self, table: Observed, imputer: str | None = None) -> Tensor:
+        """P(y, a | row), (members, rows, classes, groups), on the CPU, by the last epoch.
+
+        Its imputer has been calibrated along the scores of the classifier that decides. It is the one that
+        the fit was trained with, unless another is named; labels are imputed by the head P_g, also where the
+        fit took a Gaussian field, which is one of training rows.
+        """
+        stated = self.program.guide.channel_a.stated
+        pieces = [
+            impute(beliefs(encoding, stated(batch.a_obs)), imputer or self.settings.fairness.imputer).cpu()
+            for batch, encoding in self.program.encode(table.to(self.device, self.dtype))
+        ]
+        return torch.cat(pieces, dim=1)
+
+    def heads(self, x: Features) -> Iterator[Encoded]:
+        """What the encoder says of features, some rows at a time; ``x`` as in :class:`Batch`."""
+        guide = self.program.guide
+        for piece in in_pieces(x):
+            with evaluating(guide.encoder):
+                heads = guide.heads(piece.to(self.device, self.dtype))
+            yield heads

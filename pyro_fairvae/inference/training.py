@@ -1,0 +1,331 @@
+"""One SVI run that trains a whole frontier: a member for each weight of the risk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro.infer import SVI
+from torch import Tensor
+
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.seeds import derive_seed, seeded
+from pyro_fairvae.data.batches import altered, batches
+from pyro_fairvae.inference.channel_refinement import cosine_share, settle_channels
+from pyro_fairvae.inference.decision_refinement import settle_decisions
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.objective import FairELBO
+from pyro_fairvae.inference.optimizer import MembersAdamW
+from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.risks import RiskTerm, gaussian_field
+from pyro_fairvae.schema.observed import Batch, Observed
+
+
+def check_weights(weights_of_risk: Sequence[float]) -> None:
+    """λ must be a number ≥ 0 for each member."""
+    require(len(weights_of_risk) > 0, "no weight of the risk was given; give at least one, such as 0.")
+    for weight in weights_of_risk:
+        require(
+            math.isfinite(weight) and weight >= 0,
+            f"a weight of the risk must be finite and not negative, got {weight}.",
+        )
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device by name; ``auto`` is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as reason:
+        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from reason
+    require(
+        device.type in ("cpu", "cuda"), f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N."
+    )
+    require(
+        device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
+        f"device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices here; "
+        "use --device cpu or auto.",
+    )
+    return device
+
+
+def skip_validation() -> None:
+    """Leave out Pyro's own checks: they cost a tenth of a step, and the program is tested with them on."""
+    pyro.enable_validation(False)
+
+
+@dataclass
+class Progress:
+    """What a callback is told after each epoch."""
+
+    epoch: int
+    epochs: int
+    rows: list[dict[str, float]]  # this epoch's history, a row for each member
+    state: Callable[[], dict[str, Any]]  # all that is needed to go on from here
+
+
+def fit(
+    train: Observed,
+    validation: Observed,
+    weights_of_risk: Sequence[float] = (0.0,),
+    settings: Settings | None = None,
+    seeds: Sequence[int] | int = 0,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    after_epoch: Callable[[Progress], None] | None = None,
+    state: dict[str, Any] | None = None,
+    workers: int = 0,
+) -> Fit:
+    """Train one member for each of ``weights_of_risk`` in a single SVI run.
+
+    ``seeds`` is one seed for all members (equal initial weights, so that they differ in λ alone) or
+    one for each, which sets its initial weights and, where ``train`` gives each member rows of its own
+    (:meth:`Observed.stack`), their order; shared rows and noise follow the first.
+    ``after_epoch`` is called after each epoch; the ``state`` that it can save, given back here, goes on
+    from that epoch to the same numbers as an unbroken run. ``workers`` processes read images ahead.
+    """
+    for table in (train, validation):
+        if not isinstance(table, Observed):
+            raise TypeError(
+                f"fit takes Observed tables, which hold no truth, but got {type(table).__name__}."
+            )
+    settings = settings or Settings()
+    check_weights(weights_of_risk)
+    member_seeds = [seeds] * len(weights_of_risk) if isinstance(seeds, int) else list(seeds)
+    require(
+        len(member_seeds) == len(weights_of_risk) and train.members in (None, len(weights_of_risk)),
+        f"{len(weights_of_risk)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
+        "were given; give one of each for every member.",
+    )
+    require(
+        validation.members in (None, len(weights_of_risk))
+        and (validation.columns, validation.classes, validation.groups)
+        == (train.columns, train.classes, train.groups),
+        "validation must have the columns, classes and groups of the training table, and its rows for all "
+        "members or for each of them.",
+    )
+    settings.fairness.check(train.classes, train.groups)
+    require(
+        settings.fairness.labeller != "field" or bool((train.y_obs < train.classes).any(-1).all()),
+        "the Gaussian field needs stated labels, but none is stated; use --labeller head.",
+    )
+    with pyro.get_param_store().scope():
+        run = _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype, workers)
+        return run.go(after_epoch, state)
+
+
+class _Run:
+    """The state of one fit, epoch by epoch."""
+
+    def __init__(
+        self,
+        train: Observed,
+        validation: Observed,
+        weights_of_risk: Sequence[float],
+        settings: Settings,
+        seeds: list[int],
+        device: torch.device | str,
+        dtype: torch.dtype,
+        workers: int,
+    ) -> None:
+        self.workers = workers
+        self.train = train.to(device, dtype)
+        self.validation = validation.to(device, dtype)
+        self.settings = settings
+        self.seeds = seeds
+        self.weights = tuple(float(weight) for weight in weights_of_risk)
+        self.program = Program(self.train, settings, seeds).to(torch.device(device), dtype)
+        self.objective = FairELBO(
+            train.rows,
+            torch.tensor(self.weights, device=device, dtype=dtype),
+            RiskTerm(settings.fairness),
+            settings.weights,
+            settings.schedule,
+        )
+        self.optimizer = MembersAdamW(
+            settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, self.program.undecayed
+        )
+        self.svi = SVI(self.program.model, self.program.guide, self.optimizer, self.objective)
+        self.cells = [f"cell_y{y}_a{a}" for y, a in settings.fairness.cells(train.classes, train.groups)]
+        self.steps = math.ceil(train.rows / settings.batch)
+        self.epoch = 0
+        self.history: list[dict[str, float]] = []
+        self.best = torch.full((len(seeds),), -torch.inf, device=device, dtype=torch.float64)
+        self.chosen_epoch = torch.zeros(len(seeds), dtype=torch.long, device=device)
+        self.chosen = {name: value.clone() for name, value in self.program.state().items()}
+        self.label_field: Tensor | None = None  # P_g by the Gaussian field, (members, rows, classes)
+
+    def go(self, after_epoch: Callable[[Progress], None] | None, state: dict[str, Any] | None) -> Fit:
+        if state is not None:
+            self.load_state(state)
+        while self.epoch < self.settings.epochs:
+            self._refresh_label_field()
+            parts = self._train_epoch()
+            self.epoch += 1
+            held_out = held_out_scores(self.program, self.validation)
+            self._choose(held_out["log_group"])
+            rows = self._record(parts | held_out)
+            self._check_finite(rows)
+            if after_epoch is not None:
+                after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
+        chosen = self.chosen
+        if self.settings.weights.objective == "consistent":
+            with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
+                settle_channels(self.program, self.train)
+                chosen = _copy(self.program.state())
+        tilt = settle_decisions(
+            self.program, self.train, self.objective.weights_of_risk, self.settings.fairness
+        )
+        return Fit(
+            self.program, chosen, self.chosen_epoch.tolist(), self.weights, self.settings, self.history, tilt
+        )
+
+    def _train_epoch(self) -> dict[str, Tensor]:
+        """One pass over the rows; the mean of each part of the objective, (members,)."""
+        sums: dict[str, Tensor] = {}
+        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):
+            order = self._order().tensor_split(self.steps, dim=-1)
+            for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
+                done = (self.epoch + step / self.steps) / self.settings.epochs
+                self.objective.progress = done
+                self.optimizer.share = cosine_share(done)
+                self.svi.step(self._with_field(batch, index))
+                measured = self.objective.parts | {
+                    "gap": self.objective.gap,
+                    "gap_error": self.objective.gap_error,
+                }
+                measured |= dict(zip(self.cells, self.objective.cells.unbind(-1), strict=True))
+                for name, part in measured.items():
+                    sums[name] = sums.get(name, 0) + part
+        return {name: total / self.steps for name, total in sums.items()}
+
+    def _refresh_label_field(self) -> None:
+        """Take the Gaussian field of labels anew, on the features of this moment, where it is due."""
+        fairness = self.settings.fairness
+        if fairness.labeller != "field" or not any(self.weights):
+            return
+        acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
+        if not acts or (self.label_field is not None and self.epoch % fairness.field_every):
+            return
+        features = torch.cat([e.heads.features.cpu() for _, e in self.program.encode(self.train)], dim=1)
+        y_obs = self.train.y_obs.cpu().expand(features.shape[:2])
+        fields = [
+            gaussian_field(*member, self.train.classes, fairness.neighbours)
+            for member in zip(features, y_obs, strict=True)
+        ]
+        self.label_field = torch.stack(fields).to(self.train.like)
+
+    def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """The rows of each step, images altered anew."""
+        for batch in batches(self.train, order, self.workers):
+            yield replace(batch, x=altered(batch.x, self.train.columns, self.settings.augmentation))
+
+    def _with_field(self, batch: Batch, index: Tensor) -> Batch:
+        if self.label_field is None:
+            return batch
+        members = torch.arange(len(self.label_field), device=index.device).unsqueeze(-1)
+        return replace(batch, label_field=self.label_field[members, index])
+
+    def _order(self) -> Tensor:
+        """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""
+        seeds = self.seeds[:1] if self.train.members is None else self.seeds
+        orders = [
+            np.random.default_rng(derive_seed(seed, self.epoch, 0)).permutation(self.train.rows)
+            for seed in seeds
+        ]
+        order = torch.from_numpy(np.stack(orders)).to(self.train.x.device)
+        return order[0] if self.train.members is None else order
+
+    def _choose(self, log_group: Tensor) -> None:
+        better = log_group > self.best
+        self.best = torch.where(better, log_group, self.best)
+        self.chosen_epoch = torch.where(better, self.epoch, self.chosen_epoch)
+        for name, value in self.program.state().items():
+            self.chosen[name][better] = value[better]
+
+    def _record(self, values: dict[str, Tensor]) -> list[dict[str, float]]:
+        columns = {name: value.double().cpu().tolist() for name, value in values.items()}
+        rows = [
+            {
+                "epoch": self.epoch,
+                "member": k,
+                "weight": weight,
+                **{name: v[k] for name, v in columns.items()},
+            }
+            for k, weight in enumerate(self.weights)
+        ]
+        self.history += rows
+        return rows
+
+    @staticmethod
+    def _check_finite(rows: list[dict[str, float]]) -> None:
+        for row in rows:
+            for name, value in row.items():
+                require(
+                    math.isfinite(value),
+                    f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
+                    f"λ = {row['weight']:g} is {value}. Lower lr, sites_lr, clip or the largest λ.",
+                )
+
+    def state(self) -> dict[str, Any]:
+        """A copy of all that is needed to go on from here."""
+        return _copy(
+            {
+                "epoch": self.epoch,
+                "parameters": self.program.state(),
+                "optimizer": self.optimizer.get_state(),
+                "risk": self.objective.risk.estimator.state(),
+                "best": self.best,
+                "chosen": self.chosen,
+                "chosen_epoch": self.chosen_epoch,
+                "label_field": self.label_field,
+                "history": self.history,
+            }
+        )
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        state = _copy(state)
+        self.epoch = state["epoch"]
+        self.program.load_state(state["parameters"])
+        self.optimizer.set_state(state["optimizer"])
+        self.objective.risk.estimator.load_state(state["risk"])
+        self.best, self.chosen_epoch = state["best"], state["chosen_epoch"]
+        self.chosen, self.history = state["chosen"], list(state["history"])
+        self.label_field = state["label_field"]
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list) else value
+
+
+def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
+    """Means over rows that only read what was written down, (members,) each.
+
+    ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is that of the
+    classifier on rows with a stated label.
+    """
+    totals: dict[str, Tensor] = {}
+    for batch, encoding in program.encode(table):
+        stated = batch.y_obs != table.classes
+        wrong = (encoding.heads.class_logits.argmax(-1) != batch.y_obs) & stated
+        sums = {
+            "log_group": encoding.log_joint_a.logsumexp(-1),
+            "log_label": encoding.log_joint_y.logsumexp(-1),
+            "error": wrong,
+            "stated": stated.expand_as(wrong),
+        }
+        for name, values in sums.items():
+            totals[name] = totals.get(name, 0) + values.sum(-1, dtype=torch.float64)
+    stated_rows = totals.pop("stated").clamp(min=1)
+    error = totals.pop("error") / stated_rows
+    return {name: total / table.rows for name, total in totals.items()} | {"error": error}

@@ -1,0 +1,1 @@
+"""Networks: members stacked along a leading dimension, for tables and for images."""

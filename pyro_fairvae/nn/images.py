@@ -1,0 +1,256 @@
+"""Networks for images: trunks of an encoder, a decoder, and random crops and flips.
+
+All are written for one member and take images as flat rows, as
+:class:`~pyro_fairvae.schema.image_rows.Pixels` has them.
+Under :class:`~pyro_fairvae.nn.tabular.Members` their convolutions become one convolution with a group of
+channels for each member, which costs a member little more than a convolution of its own, on the CPU too.
+
+Layouts and precisions under vmap (PyTorch 2.13): it refuses ``channels_last``, and autocast reaches
+matrix products but, on the CPU, no convolution. So neither is used here; outside of vmap both work.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pixel_shuffle, silu
+
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.schema.image_rows import Pixels
+
+NORM_GROUPS, NORM_CHANNELS = 8, 8  # at most as many groups of channels, each of at least as many
+PART = 64  # rows that a trunk takes at a time on the CPU
+EIGHTH, SQUARE = 8, 4  # the decoder starts with one place for 8 × 8 pixels and ends with squares of 4 × 4
+SHIFT = 32  # pixels of an image's side for each by which training shifts it; faces are aligned already
+
+
+class _FoldedGroupNorm(torch.autograd.Function):
+    """Group normalisation that takes members as further groups of channels.
+
+    PyTorch's own rule for vmap moves the members to the front, which copies all that a convolution, whose
+    members lie among its channels, hands over, and copies it back for the next. Here nothing moves.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
+        rows, channels = x.shape[:2]
+        pixels = x.shape[2:].numel()
+        return torch.native_group_norm(x.contiguous(), weight, bias, rows, channels, pixels, groups, eps)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, weight, _, ctx.groups, _ = inputs
+        _, mean, scale = output
+        ctx.mark_non_differentiable(mean, scale)
+        ctx.save_for_backward(x, weight, mean, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, scale = ctx.saved_tensors
+        rows, channels = x.shape[:2]
+        found = torch.ops.aten.native_group_norm_backward(
+            gradients[0].contiguous(), x.contiguous(), mean, scale, weight,
+            rows, channels, x.shape[2:].numel(), ctx.groups, [True, True, True],
+        )  # fmt: skip
+        return *found, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        members = info.batch_size
+        x, weight, bias = (
+            each.unsqueeze(to).expand(*each.shape[:to], members, *each.shape[to:])
+            if at is None
+            else each.movedim(at, to)
+            for each, at, to in zip(inputs[:3], in_dims[:3], (1, 0, 0), strict=True)
+        )
+        _, _, _, groups, eps = inputs
+        folded = _FoldedGroupNorm.apply(
+            x.flatten(1, 2), weight.flatten(), bias.flatten(), members * groups, eps
+        )
+        return tuple(each.unflatten(1, (members, -1)) for each in folded), 1
+
+
+class GroupNorm(nn.GroupNorm):
+    """:class:`torch.nn.GroupNorm` of (rows, channels, height, width), at no extra cost for members.
+
+    It looks at one image at a time. Groups are not small, since where an image has come down to a pixel a
+    group of two channels would keep no more than a sign.
+    """
+
+    def __init__(self, channels: int) -> None:
+        groups = math.gcd(NORM_GROUPS, max(1, channels // NORM_CHANNELS), channels)
+        super().__init__(groups, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Under autocast x may be of less precision; sums over an image should not be.
+        x = x.to(self.weight.dtype)
+        normal: Tensor = _FoldedGroupNorm.apply(x, self.weight, self.bias, self.num_groups, self.eps)[0]
+        return normal
+
+
+def _conv3(before: int, after: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+
+
+class ImageTrunk(nn.Module):
+    """Features of an image: the mean over places of what ``steps`` make of it.
+
+    With ``mirrors``, for images that are trained on mirrored at random, a network that is evaluated
+    (:meth:`torch.nn.Module.eval`) takes the mean of those of the image and of its mirror image.
+    """
+
+    steps: nn.Module
+    features: int
+
+    def __init__(self, pixels: Pixels, mirrors: bool) -> None:
+        super().__init__()
+        _check_side(pixels)
+        self.shape, self.mirrors = pixels.shape, mirrors
+
+    def forward(self, x: Tensor) -> Tensor:
+        images = x.unflatten(-1, self.shape)
+        if self.training or not self.mirrors:
+            return self._features(images)
+        return (self._features(images) + self._features(images.flip(-1))) / 2
+
+    def _features(self, images: Tensor) -> Tensor:
+        """Of (rows, channels, side, side), on the CPU in parts, which no row can notice.
+
+        Tensors above 32 MB, as members of a large batch soon have, go back to the system after each use, and
+        fetching them anew costs a third of the time.
+        """
+        parts = [images] if images.is_cuda else images.split(PART)
+        return torch.cat([self.steps(part).mean((-2, -1)) for part in parts])
+
+
+class SmallCNN(ImageTrunk):
+    """A trunk for machines without a GPU: thrice a convolution that halves the side and a residual one.
+
+    The first convolution halves the side at once, so nothing is computed at full resolution.
+    """
+
+    def __init__(self, pixels: Pixels, features: int = 128, mirrors: bool = False) -> None:
+        super().__init__(pixels, mirrors)
+        require(features % 4 == 0, f"features must be a multiple of 4, got {features}.")
+        self.features = features
+        steps: list[nn.Module] = []
+        for before, after in pairwise((pixels.channels, features // 4, features // 2, features)):
+            steps += [_conv3(before, after, stride=2), GroupNorm(after), nn.SiLU(), _Residual(after)]
+        self.steps = nn.Sequential(*steps)
+
+
+class _Residual(nn.Module):
+    """A convolution that adds to what it is given."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv, self.norm = _conv3(channels, channels), GroupNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return silu(x + self.norm(self.conv(x)))
+
+
+class WideResNet(ImageTrunk):
+    """WRN-depth-widen (Zagoruyko and Komodakis 2016), normalised within each image and not over a batch.
+
+    A row's features then depend on no other row. Where a block changes the width, its shortcut starts after
+    the activation, as in the authors' code.
+    """
+
+    def __init__(self, pixels: Pixels, depth: int = 28, widen: int = 2, mirrors: bool = False) -> None:
+        super().__init__(pixels, mirrors)
+        require(depth >= 10 and depth % 6 == 4, f"depth must be 10, 16, 22, 28, …, got {depth}.")
+        blocks = (depth - 4) // 6
+        widths = (16, 16 * widen, 32 * widen, 64 * widen)
+        steps: list[nn.Module] = [_conv3(pixels.channels, widths[0])]
+        for (before, after), stride in zip(pairwise(widths), (1, 2, 2), strict=True):
+            steps += [_WideBlock(before, after, stride)]
+            steps += [_WideBlock(after, after, 1) for _ in range(blocks - 1)]
+        self.steps = nn.Sequential(*steps, GroupNorm(widths[-1]), nn.ReLU())
+        self.features = widths[-1]
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class _WideBlock(nn.Module):
+    """Two convolutions, each after its normalisation and activation, and a shortcut."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = GroupNorm(before), _conv3(before, after, stride)
+        self.norm2, self.conv2 = GroupNorm(after), _conv3(after, after)
+        self.shortcut = None if before == after else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = torch.relu(self.norm1(x))
+        added = self.conv2(torch.relu(self.norm2(self.conv1(active))))
+        return added + (x if self.shortcut is None else self.shortcut(active))
+
+
+TRUNKS: dict[str, type[ImageTrunk]] = {"cnn": SmallCNN, "wrn28_2": WideResNet}
+
+
+class ConvDecoder(nn.Module):
+    """Means of p(x | a, y, z) for images, called as :class:`~pyro_fairvae.nn.tabular.ColumnDecoder` is.
+
+    z alone decides ``hidden`` features for each square of 8 × 8 pixels; a and y add theirs, also for
+    each, and only then comes the first activation. So group and class can change shapes as well as
+    colours. Two convolutions follow for each combination of them that is enumerated; the second paints
+    squares of 4 × 4 pixels, each by a look at its neighbours, so that edges meet. At the end a and y each
+    add an image of their own, what they change in everybody: it is learned before z could say the same,
+    which then has no reason to. Means are not squeezed into [−1, 1]: tanh would leave the darkest and the
+    brightest pixels without a gradient.
+    """
+
+    def __init__(self, latent: int, classes: int, groups: int, hidden: int, pixels: Pixels) -> None:
+        super().__init__()
+        _check_side(pixels)
+        require(hidden % 2 == 0, f"the decoder's hidden width must be even for images, got {hidden}.")
+        start = math.ceil(pixels.side / EIGHTH)
+        self.start, self.side = (hidden, start, start), pixels.side
+        self.from_z = nn.Linear(latent, hidden * start**2)
+        self.from_a = nn.Embedding(groups, hidden * start**2)
+        self.from_y = nn.Embedding(classes, hidden * start**2)
+        self.of_a, self.of_y = (nn.Embedding(count, pixels.width) for count in (groups, classes))
+        for each in (self.of_a, self.of_y):
+            nn.init.zeros_(each.weight)
+        # Larger by a shuffle: transposed convolutions are slow under vmap.
+        self.enlarge = nn.Conv2d(hidden, 2 * hidden, 3, padding=1)
+        self.paint = nn.Conv2d(hidden // 2, pixels.channels * SQUARE**2, 3, padding=1)
+
+    def forward(self, z: Tensor, a: Tensor, y: Tensor) -> Tensor:
+        places = torch.relu(self.from_z(z) + self.from_a(a) + self.from_y(y))
+        small = torch.relu(pixel_shuffle(self.enlarge(places.reshape(-1, *self.start)), 2))
+        images = pixel_shuffle(self.paint(small), SQUARE)[..., : self.side, : self.side]
+        return images.flatten(1).unflatten(0, places.shape[:-1]) + self.of_a(a) + self.of_y(y)
+
+
+def _check_side(pixels: Pixels) -> None:
+    require(pixels.side >= 8, f"images need a side of at least 8 pixels, got {pixels.side}.")
+
+
+def augment(x: Tensor, pixels: Pixels) -> Tensor:
+    """Each row's image at random mirrored and shifted by a pixel in 32 of its side, at most, each way.
+
+    ``x`` is (…, width). What a shift uncovers mirrors the image at its edge, so this is a crop after
+    padding by reflection. Draws are from PyTorch's global generator of the device of ``x``.
+    """
+    images = x.reshape(-1, pixels.channels, pixels.side**2)
+    down, across = (_shifted(len(images), pixels.side, x.device) for _ in range(2))
+    mirrored = torch.rand(len(images), 1, device=x.device) < 0.5
+    across = torch.where(mirrored, across.flip(-1), across)
+    source = (down.unsqueeze(-1) * pixels.side + across.unsqueeze(-2)).flatten(1)
+    return images.gather(-1, source.unsqueeze(1).expand_as(images)).reshape(x.shape)
+
+
+def _shifted(rows: int, side: int, device: torch.device) -> Tensor:
+    """Where along an edge each pixel of each image comes from, (rows, side), for a random shift."""
+    most = max(1, side // SHIFT)
+    shift = torch.randint(-most, most + 1, (rows, 1), device=device)
+    place = (torch.arange(side, device=device) + shift).abs()
+    return side - 1 - (side - 1 - place).abs()

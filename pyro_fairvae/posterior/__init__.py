@@ -1,0 +1,1 @@
+"""Who withholds: cross-fitted scores, the sampler of channels, summaries."""

@@ -1,0 +1,162 @@
+"""h(a|x) and g(y|x) of every row, by networks that have not seen the row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pyro_fairvae.base.seeds import derive_seed, seeded
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.data.batches import altered
+from pyro_fairvae.inference.channel_refinement import cosine_share
+from pyro_fairvae.inference.program import Settings, trunks
+from pyro_fairvae.nn.tabular import Members, evaluating
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
+
+# A few epochs have to do for tables.
+EPOCHS = 8
+LR = 5e-3
+BATCH = 512  # at most
+STEPS = 32  # in an epoch, at least
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """Scores of rows, each by a network trained on other folds; one table, or one for each member."""
+
+    groups: Tensor  # h(a|x), (tables, rows, groups)
+    labels: Tensor  # g(y|x), (tables, rows, classes)
+
+
+class Heads(nn.Module):
+    """A trunk, h and g."""
+
+    def __init__(self, trunk: nn.Module, features: int, groups: int, classes: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.group = nn.Linear(features, groups)
+        self.label = nn.Linear(features, classes)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.trunk(x)
+        return self.group(features), self.label(features)
+
+
+def cross_fit(
+    train: Observed,
+    channels: tuple[Channel, Channel],
+    settings: Settings,
+    seeds: Sequence[int],
+    folds: int = 4,
+    epochs: int | None = None,
+) -> CrossFitted:
+    r"""Train a network for each fold, on the rows outside it, and score those inside.
+
+    Each maximises the mean of :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`,
+    with channels of its own that are thrown away afterwards. All networks, of all folds and of all tables
+    where members have rows of their own, are trained at once. ``seeds`` has one for each table. Images, of
+    which a few epochs teach too little, take the epochs, the batch and the rate of the fit itself.
+    """
+    images = isinstance(train.columns, Pixels)
+    if epochs is None:
+        epochs = settings.epochs if images else EPOCHS
+    lr, most = (settings.lr, settings.batch) if images else (LR, BATCH)
+    device, tables, rows = train.x.device, len(seeds), train.rows
+    fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)
+    owner = [t for t in range(tables) for _ in range(folds)]  # whose rows a network has
+    trunk = trunks(train, settings)
+    networks = Members(
+        lambda k: Heads(trunk(owner[k]), settings.hidden, train.groups, train.classes),
+        [derive_seed(seeds[t], 4) for t in owner],
+    ).to(device, train.x.dtype)
+    networks.mixed = settings.mixed(train.columns, device)
+    sites = nn.ParameterList(
+        channel.concentration(row, train.like).log().expand(len(owner), -1).clone()
+        for channel in channels
+        for row in range(len(channel.rows))
+    ).to(device)
+    named = dict(networks.named_parameters())
+    decayed = [param for name, param in named.items() if name not in networks.norms]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": decayed, "lr": lr},
+            {"params": [named[name] for name in networks.norms], "lr": lr, "weight_decay": 0.0},
+            {"params": list(sites), "lr": settings.sites_lr, "weight_decay": 0.0},
+        ],
+        weight_decay=settings.weight_decay,
+        foreach=True,
+    )
+    rates = [group["lr"] for group in optimizer.param_groups]
+    outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
+    shortest = min(len(index) for index in outside)
+    steps = min(shortest, max(STEPS, round(shortest / most)))
+    draw = np.random.default_rng([derive_seed(seeds[0], 5)])
+    for epoch in range(epochs):
+        order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]
+                             for index in outside])  # fmt: skip
+        with seeded(derive_seed(seeds[0], 8, epoch)):
+            for step, index in enumerate(order.tensor_split(steps, dim=-1)):
+                share = cosine_share((epoch + step / steps) / epochs)
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate * share
+                batch = _rows_of(train, owner, index)
+                batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
+                loss = -_evidence(networks, sites, channels, batch).mean(-1).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    scored = [
+        _score(networks, train, fold, owner, folds, chunk)
+        for chunk in torch.arange(rows, device=device).split(rows_at_once(train.x))
+    ]
+    return CrossFitted(*(torch.cat(each, dim=1) for each in zip(*scored, strict=True)))
+
+
+def _folds(rows: int, folds: int, seed: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng([derive_seed(seed, 6)]).permutation(rows) % folds)
+
+
+def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
+    """Rows (networks, rows) of the tables that the networks belong to."""
+    if train.members is None:
+        return Batch(train.x[index], train.y_obs[index], train.a_obs[index])
+    table = torch.tensor(owner, device=index.device).unsqueeze(-1)
+    return Batch(train.x[table, index], train.y_obs[table, index], train.a_obs[table, index])
+
+
+def _evidence(
+    networks: Members, sites: nn.ParameterList, channels: tuple[Channel, Channel], batch: Batch
+) -> Tensor:
+    """log P(ã|x) + log P(ỹ|x), (networks, rows)."""
+    total = batch.x.new_zeros(())
+    first = 0
+    for channel, observed, logits in zip(
+        channels, (batch.a_obs, batch.y_obs), networks(batch.x, in_dims=(0,)), strict=True
+    ):
+        rows = [site.softmax(-1) for site in sites[first : first + len(channel.rows)]]
+        first += len(channel.rows)
+        log_joint = logits.log_softmax(-1) + channel.log_likelihood(channel.matrix(rows), observed)
+        total = total + log_joint.logsumexp(-1)
+    return total
+
+
+def _score(
+    networks: Members, train: Observed, fold: Tensor, owner: list[int], folds: int, rows: Tensor
+) -> tuple[Tensor, ...]:
+    """h and g of ``rows``, each by the network of its fold, (tables, rows, …)."""
+    batch = _rows_of(train, owner, rows.expand(len(owner), -1))
+    chosen = fold[:, None, rows, None]  # (tables, 1, rows, 1)
+    with evaluating(networks):
+        scored = networks(batch.x, in_dims=(0,))
+    return tuple(
+        logits.softmax(-1)
+        .unflatten(0, (-1, folds))
+        .gather(1, chosen.expand(-1, -1, -1, logits.shape[-1]))
+        .squeeze(1)
+        for logits in scored
+    )

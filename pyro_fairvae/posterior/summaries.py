@@ -1,0 +1,274 @@
+"""What was learned about who withholds: posteriors of the channels' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from scipy import stats
+
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.seeds import derive_seed, seeded
+from pyro_fairvae.channels import priors
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.posterior.cross_fitting import cross_fit
+from pyro_fairvae.posterior.sampler import Bins, bin_tables, draw_posterior
+from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.schema.observed import Observed
+
+INTERVAL = (0.05, 0.95)
+LITTLE = 0.95  # contraction below which the data are said to tell little
+SWAPPED = 0.01  # share of draws with groups swapped above which it is said
+DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
+LONGER = 10  # times as many sweeps for chains that disagree
+
+
+@dataclass(frozen=True)
+class ChannelDraws:
+    """Draws of each row of a channel on its support, (chains, draws, tables, support) each.
+
+    A table is a data set of its own, or a member where each has its own networks.
+    """
+
+    channel: Channel
+    rows: list[np.ndarray]
+
+    def of(self, row: int, outcome: str) -> np.ndarray:
+        """Probability of an outcome of a row, (chains, draws, tables)."""
+        return self.rows[row][..., self.channel.rows[row].outcomes.index(outcome)]
+
+    def table(self, index: int) -> ChannelDraws:
+        """Those of one table alone."""
+        return ChannelDraws(self.channel, [row[:, :, [index]] for row in self.rows])
+
+    @staticmethod
+    def pool(several: Sequence[ChannelDraws]) -> ChannelDraws:
+        """All of them with equal weight: tables, members or runs side by side."""
+        channel = several[0].channel
+        require(
+            all(each.channel == channel for each in several),
+            "posteriors of different channels or priors cannot be pooled; inspect them one by one.",
+        )
+        require(
+            len({each.rows[0].shape for each in several}) == 1,
+            "posteriors of different kinds, or of different numbers of members, cannot be pooled with equal "
+            "weight; inspect them one by one, or name the kind by --source.",
+        )
+        rows = zip(*(each.rows for each in several), strict=True)
+        return ChannelDraws(channel, [np.concatenate(same, axis=2) for same in rows])
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The posterior of a channel that is valid whatever the networks are, and the bins that it comes from."""
+
+    draws: ChannelDraws
+    bins: Bins
+
+
+def calibrate(
+    train: Observed,
+    channels: tuple[Channel, Channel],
+    settings: Settings,
+    seeds: Sequence[int],
+    draws: int = 500,
+) -> dict[str, Calibrated]:
+    """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.sampler`; a seed for each table."""
+    # Scores only sort rows into bins, so every network may name the groups as if nobody misstated.
+    honest = [priors.channel(each.name, each.attributes, "truthful") for each in channels]
+    fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds)
+    found = {}
+    for channel, scores, observed in zip(
+        channels, (fitted.groups, fitted.labels), (train.a_obs, train.y_obs), strict=True
+    ):
+        said = observed.expand(len(seeds), train.rows).cpu().numpy()
+        bins = bin_tables(scores.double().cpu().numpy(), said, channel.outcomes)
+        drawn = partial(draw_posterior, channel, bins, draws, seed=derive_seed(seeds[0], 7))
+        rows = drawn()
+        if (
+            channel.truthful
+            and max(_r_hat(row[..., e]) for row in rows for e in range(row.shape[-1])) > DISAGREEMENT
+        ):
+            rows = drawn(every=LONGER)
+        found[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
+    return found
+
+
+def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
+    """:func:`calibrate` with the channels and settings of a fit, on its device."""
+    guide = fit.program.guide
+    return calibrate(train.to(fit.device, fit.dtype), (guide.channel_a, guide.channel_y), fit.settings, seeds)
+
+
+@torch.no_grad()
+def guide_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:
+    """Draws from the guide at the chosen epochs, a table for each member; h and g are taken as certain."""
+    with fit.at_chosen_epoch() as program, seeded(seed):
+        rows = [
+            program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-2)
+            for site in channel.sites
+        ]
+    return ChannelDraws(channel, [row.cpu().double().numpy()[None] for row in rows])
+
+
+def prior_draws(channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:
+    """Draws from the prior."""
+    generator = np.random.default_rng([seed])
+    return ChannelDraws(channel, [generator.dirichlet(row.prior, size=(1, draws, 1)) for row in channel.rows])
+
+
+def summarise(
+    fit: Fit, calibrated: dict[str, Calibrated] | None = None, truth: dict[str, np.ndarray] | None = None
+) -> dict[str, Any]:
+    """Mean and 90 % interval of every outcome of every row, as ``posterior.json`` holds it.
+
+    At the top, ``a`` and ``y`` are the calibrated posteriors where they are given, and else pool the members'
+    with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and g(y|x) are taken
+    as certain. Rows are keyed by group, outcomes by value or ``unavailable``. ``truth`` is P(ã|a) and P(ỹ|y)
+    where they are known.
+    """
+    guide = fit.program.guide
+    channels = {channel.name: channel for channel in (guide.channel_a, guide.channel_y)}
+    own = {name: guide_draws(fit, channel) for name, channel in channels.items()}
+    top = {name: each.draws for name, each in calibrated.items()} if calibrated else own
+    warnings = [
+        words
+        for name, each in (calibrated or {}).items()
+        for words in cannot_tell(each.draws.channel, each.bins, each.draws)
+    ]
+    return {
+        "describes": (
+            "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
+            if calibrated
+            else "90 % intervals, all members pooled with equal weight, given h and g"
+        ),
+        **{
+            name: describe(draws, None if truth is None else truth[name], chains=calibrated is not None)
+            for name, draws in top.items()
+        },
+        "warnings": warnings,
+        "members": [
+            {
+                "weight": weight,
+                "epoch": fit.chosen_epoch[k],
+                **{name: describe(draws.table(k), prior=False) for name, draws in own.items()},
+            }
+            for k, weight in enumerate(fit.weights_of_risk)
+        ],
+    }
+
+
+def describe(
+    draws: ChannelDraws, truth: np.ndarray | None = None, prior: bool = True, chains: bool = False
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Of each row and outcome: mean and interval, the same of the prior, contraction, diagnostics, truth.
+
+    Contraction is 1 − Var(posterior) / Var(prior): 0 where the data say nothing, 1 where they say all.
+    """
+    channel = draws.channel
+    known = None if truth is None else channel.row_probabilities(truth)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for r, row in enumerate(channel.rows):
+        before = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
+        found[row.label] = {}
+        for e, outcome in enumerate(row.outcomes):
+            values = draws.of(r, outcome)
+            summary: dict[str, Any] = _summary(values)
+            if prior:
+                mass, rest = row.prior[e], sum(row.prior) - row.prior[e]
+                low, high = beta_interval(mass, rest)
+                summary["prior"] = {"mean": float(before.mean[e]), "q05": low, "q95": high}
+                summary["contraction"] = float(1 - values.var() / before.variance[e])
+            if chains and values.shape[0] > 1:
+                tensor = torch.from_numpy(values)
+                summary["r_hat"] = _r_hat(values)
+                summary["ess"] = float(effective_sample_size(tensor, chain_dim=0, sample_dim=1).min())
+            if known is not None and np.isfinite(known[r][e]):
+                summary["truth"] = float(known[r][e])
+            found[row.label][outcome] = summary
+    return found
+
+
+def beta_interval(mass: float, rest: float) -> tuple[float, float]:
+    """The 90 % interval of one entry of a Dirichlet, whose other entries sum to ``rest``."""
+    low, high = stats.beta.ppf(INTERVAL, mass, rest)
+    return float(low), float(high)
+
+
+def _r_hat(values: np.ndarray) -> float:
+    """Split R̂ of (chains, draws, tables), the largest over tables."""
+    return float(split_gelman_rubin(torch.from_numpy(values), chain_dim=0, sample_dim=1).max())
+
+
+def _summary(values: np.ndarray) -> dict[str, Any]:
+    low, high = np.quantile(values, INTERVAL)
+    return {"mean": float(values.mean()), "q05": float(low), "q95": float(high)}
+
+
+def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
+    """What the data cannot tell about a channel, with the reason, in words."""
+    found = []
+    said = bins.counts.sum((0, 1)).astype(int)
+    for j, (attribute, values) in enumerate(
+        zip(channel.attributes.names, channel.attributes.values, strict=True)
+    ):
+        for v, value in enumerate(values):
+            if said[channel.attributes.outcome_parts[:, j] == v].sum() == 0:
+                found.append(
+                    f"nobody states {attribute} {value}: nothing but the prior says how often they withhold."
+                )
+    if not channel.truthful:
+        found.append(
+            f"the prior of channel {channel.name!r} lets people misstate: the data then fit a whole set of "
+            "channels equally well, and within it the prior decides. See how the answer moves with the prior."
+        )
+        found += _swapped(channel, draws)
+    for r, row in enumerate(channel.rows):
+        if UNAVAILABLE not in row.outcomes:
+            continue
+        rates = draws.of(r, UNAVAILABLE)
+        prior = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
+        contraction = 1 - rates.var() / float(prior.variance[row.outcomes.index(UNAVAILABLE)])
+        strong = sum(row.prior) > 0.1 * said.sum()  # such a prior leaves little to learn
+        if contraction < LITTLE and channel.truthful and not strong:
+            shares = bins.scores[..., row.groups].sum(-1)
+            low, high = np.quantile(rates, INTERVAL)
+            found.append(
+                f"the data say little about P(∅ | {row.label}), which lies within [{low:.2f}, {high:.2f}]: "
+                f"the share of {row.label} that x tells varies only between {shares.min():.2f} and "
+                f"{shares.max():.2f}, and it must vary for the rate to be known."
+            )
+        if rates.shape[0] > 1:
+            r_hat = _r_hat(rates)
+            if r_hat > DISAGREEMENT:
+                found.append(
+                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}); mind its interval."
+                )
+    return found
+
+
+def _swapped(channel: Channel, draws: ChannelDraws) -> list[str]:
+    """Whether draws have groups swapped: others say a group's name more often than its own people do."""
+    found = []
+    for r, row in enumerate(channel.rows):
+        rivals = [
+            draws.of(s, row.own)
+            for s, other in enumerate(channel.rows)
+            if (other.attribute, other.own != row.own) == (row.attribute, True) and row.own in other.outcomes
+        ]
+        if row.own not in row.outcomes or not rivals:
+            continue
+        share = float((np.stack(rivals) > draws.of(r, row.own)).any(0).mean())
+        if share > SWAPPED:
+            found.append(
+                f"in {100 * share:.0f} % of the draws others call themselves {row.own} more often than "
+                f"{row.label} do: groups may be swapped. A prior that is more truthful tells them apart."
+            )
+    return found

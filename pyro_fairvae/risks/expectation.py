@@ -1,0 +1,234 @@
+"""Estimators of the expected gap, with a memory of recent batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.risks.custom import CustomRisk
+from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps
+from pyro_fairvae.risks.smooth_penalty import pull
+
+CHUNK = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
+
+
+class Estimate(NamedTuple):
+    """A risk, the standard error that drawing samples gives it, and what the objective adds for it."""
+
+    value: Tensor  # (members,)
+    standard_error: Tensor  # (members,)
+    penalty: Tensor  # (members,)
+    cells: Tensor  # how far the rate of each cell is from that over all groups, (members, cells)
+
+
+def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
+    r"""Theorem 1: :math:`N = \lceil C^2 / (2 \epsilon^2) \log(2/\delta) \rceil` draws give an error below ε.
+
+    It holds with probability 1 − δ for a risk in [0, C], on a fixed batch. (The paper's text drops the 2.)
+    """
+    require(epsilon > 0 and bound > 0, f"epsilon and bound must be positive, got {epsilon} and {bound}.")
+    require(0 < delta < 1, f"delta must be within (0, 1), got {delta}.")
+    return math.ceil(bound**2 / (2 * epsilon**2) * math.log(2 / delta))
+
+
+class RiskEstimator:
+    r"""An estimate Ê of the expectation of F(P_f, y, a) over imputed labels and groups, and its penalty.
+
+    ``sampled``, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation; λÊ.
+    ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It lies below the sampled
+    one by what the draws add to |gap|, and the two meet as cells grow.
+    ``envelope``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`). A user's own F
+    and the vanilla risk, which are of draws, take the mean of the draws' differences.
+
+    *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
+    from 0. With ``memory < 1`` cell sums are averaged over earlier batches, the latest weighing ``memory``.
+    F is evaluated at the averaged sums, and its derivative there is applied to the current batch's sums
+    (after the stochastic compositional gradients of Wang, Fang and Liu 2017); the current batch enters the
+    average afterwards, so that its noise does not meet itself. ``sampled`` with ``memory = 1`` is the paper's
+    plain estimator.
+
+    *Empty cells.* A sample in which a cell that F needs is empty is left out of the average: the
+    result is E[F | every cell has a row]. Counting its gap as 0 instead would pull the risk towards 0
+    exactly where a group is rare. Where no sample is whole, the comparisons that can be made are
+    averaged; where none can be made, the risk is 0 and has no gradient.
+
+    *A user's own F* is taken on the draws themselves, so it has no memory and no expected form.
+    """
+
+    def __init__(
+        self,
+        risk: ComposedRisk | CustomRisk,
+        relax: Callable[[Tensor], Tensor],
+        samples: int = 100,
+        memory: float = 1.0,
+        estimator: str = "sampled",
+        stiffness: float = 20.0,
+    ) -> None:
+        require(samples >= 1, f"the risk needs at least 1 Monte Carlo sample, got {samples}.")
+        require(0 < memory <= 1, f"memory, the weight of the latest batch, must be in (0, 1], got {memory}.")
+        require(0 < stiffness < math.inf, f"stiffness must be positive and finite, got {stiffness}.")
+        choose("estimator", estimator, ESTIMATORS)
+        require(
+            isinstance(risk, ComposedRisk) or estimator != "expected",
+            f"the risk {risk.name!r} is a function of draws; use the estimator 'sampled' or 'envelope'.",
+        )
+        self.risk = risk
+        self.relax = relax
+        self.samples = samples
+        self.memory = memory
+        self.cell_sums = ESTIMATORS[estimator]
+        self.stiffness = stiffness if estimator == "envelope" else None
+        self.remembered: CellSums | None = None
+
+    def __call__(self, class_logits: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
+        """The risk of each member, whose λ is ``weight``.
+
+        Logits are (members, rows, classes), imputed is (members, rows, classes, groups).
+        """
+        predictions = self.relax(class_logits)
+        if isinstance(self.risk, CustomRisk):
+            return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight)
+        return self.of_sums(self.cell_sums(predictions, imputed, self.samples), weight)
+
+    def of_sums(self, now: CellSums, weight: Tensor) -> Estimate:
+        """The risk at sums (members, samples, …), which are remembered."""
+        assert isinstance(self.risk, ComposedRisk)
+        sums = self._remember(now)
+        gaps = self.risk(sums)
+        used = _used(gaps)
+        value, standard_error = _mean(gaps.value, used)
+        if self.stiffness is None:
+            penalty = weight * value
+        else:
+            each = used[..., None, None] * self.risk.differences(sums)
+            penalty = pull(each.sum(1) / used.sum(1).clamp(min=1)[:, None, None], weight, self.stiffness)
+        return Estimate(value, standard_error, penalty, self.risk.cells(sums).detach().mean(1).flatten(1))
+
+    def average(self, sums: CellSums) -> Tensor:
+        """Mean of F over samples, of sums (members, samples, …)."""
+        assert isinstance(self.risk, ComposedRisk)
+        gaps = self.risk(sums)
+        return _mean(gaps.value, _used(gaps))[0]
+
+    def _of_draws(self, risk: CustomRisk, predictions: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
+        groups = imputed.shape[-1]
+        values = [
+            risk.function(predictions.unsqueeze(1), cell // groups, cell % groups)
+            for cell in draw_cells(imputed, self.samples)
+        ]
+        drawn = torch.cat(values, dim=1)
+        value, standard_error = _mean(drawn, torch.ones_like(drawn))
+        penalty = weight * value
+        if self.stiffness is not None:
+            penalty = pull(value[:, None, None], weight, self.stiffness)
+        return Estimate(value, standard_error, penalty, value.new_zeros(len(value), 0))
+
+    def _remember(self, now: CellSums) -> CellSums:
+        if self.memory == 1:
+            return now
+        mass, predicted = now.mass.detach(), now.predicted.detach()
+        before = self.remembered or CellSums(mass, predicted)
+        self.remembered = CellSums(
+            torch.lerp(before.mass, mass, self.memory), torch.lerp(before.predicted, predicted, self.memory)
+        )
+        return CellSums(before.mass + (now.mass - mass), before.predicted + (now.predicted - predicted))
+
+    def state(self) -> dict[str, Tensor]:
+        if self.remembered is None:
+            return {}
+        return {"mass": self.remembered.mass, "predicted": self.remembered.predicted}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.remembered = CellSums(**state) if state else None
+
+
+def _used(gaps: Gaps) -> Tensor:
+    """Weight 1 for the samples that count: whole ones, or where there is none those that compare anything."""
+    return torch.where(gaps.whole.any(-1, keepdim=True), gaps.whole, gaps.some).to(gaps.value.dtype)
+
+
+def _mean(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard error over samples, the last dimension, of those that are used (weight 1)."""
+    count = used.sum(-1).clamp(min=1)
+    mean = (values * used).sum(-1) / count
+    with torch.no_grad():
+        squares = ((values - mean.unsqueeze(-1)).square() * used).sum(-1)
+        standard_error = (squares / (count - 1).clamp(min=1) / count).sqrt()
+    return mean, standard_error
+
+
+def draw_cells(imputed: Tensor, samples: int) -> list[Tensor]:
+    """Draws of the cell y·groups + a for every row, a few samples at a time: (members, some, rows) each."""
+    bounds = imputed.flatten(-2).cumsum(-1)[..., :-1].unsqueeze(1)  # (members, 1, rows, cells − 1)
+    return [(uniform.unsqueeze(-1) >= bounds).sum(-1) for uniform in _uniforms(imputed, samples)]
+
+
+def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSums:
+    """Sums over cells for each of ``samples`` draws of (y, a) for every row.
+
+    ``predictions`` is P_f, (members, rows, groups or 1, classes); ``imputed`` is (members, rows, classes,
+    groups), and zero throughout for rows that take no part. The sums are (members, samples, …) as in
+    :class:`CellSums`; gradients reach ``predictions`` alone.
+    """
+    classes, groups = imputed.shape[-2:]
+    upper = imputed.flatten(-2).cumsum(-1)
+    # Rounding must not leave a draw without a cell.
+    upper[..., -1] = torch.where(upper[..., -1] > 0, torch.inf, 0.0)
+    lower = torch.cat([torch.zeros_like(upper[..., :1]), upper[..., :-1]], dim=-1)
+    predictions = predictions.expand(-1, -1, groups, -1)
+    summed = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1).unbind(-2)
+    pieces = []
+    for uniform in _uniforms(imputed, samples):
+        cells = [
+            ((uniform >= low.unsqueeze(-2)) & (uniform < high.unsqueeze(-2))).to(uniform.dtype) @ of_group
+            for low, high, of_group in zip(lower.unbind(-1), upper.unbind(-1), summed * classes, strict=True)
+        ]
+        pieces.append(torch.stack(cells, dim=-2))  # (members, samples, cells, 1 + classes)
+    sums = torch.cat(pieces, dim=1).unflatten(-2, (classes, groups))
+    return CellSums(sums[..., 0].detach(), sums[..., 1:])
+
+
+def _uniforms(imputed: Tensor, samples: int) -> list[Tensor]:
+    """``samples`` uniform numbers for every row, (members, some, rows) at a time."""
+    members, rows = imputed.shape[:2]
+    at_once = max(1, CHUNK // (members * rows))
+    sizes = [min(at_once, samples - start) for start in range(0, samples, at_once)]
+    return [torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device) for size in sizes]
+
+
+def expected_cell_sums(predictions: Tensor, imputed: Tensor, samples: int = 1) -> CellSums:
+    """The expectation of :func:`draw_cell_sums`, as a single sample: (members, 1, …)."""
+    predicted = torch.einsum("krgc,kryg->kygc", predictions.expand(-1, -1, imputed.shape[-1], -1), imputed)
+    return CellSums(imputed.sum(1).unsqueeze(1), predicted.unsqueeze(1))
+
+
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int], CellSums]] = {
+    "sampled": draw_cell_sums,
+    "expected": expected_cell_sums,
+    "envelope": expected_cell_sums,
+}
+
+
+def relaxed_cell_sums(
+    predictions: Tensor, log_label: Tensor, log_group: Tensor, samples: int, temperature: float
+) -> CellSums:
+    """Sums over cells whose draws of y and a have a gradient, by straight-through Gumbel-softmax.
+
+    For the ablation, in which the risk may move what defines it. ``log_label`` is (members, rows, classes)
+    and ``log_group`` (members, rows, groups), both up to a constant for each row.
+    """
+
+    def draw(logits: Tensor) -> Tensor:
+        finite = logits.clamp(min=-60.0)  # a gradient through −∞ is none
+        repeated = finite.unsqueeze(1).expand(-1, samples, -1, -1)
+        return functional.gumbel_softmax(repeated, tau=temperature, hard=True)
+
+    cells = draw(log_label).unsqueeze(-1) * draw(log_group).unsqueeze(-2)  # (members, samples, rows, y, a)
+    predictions = predictions.expand(-1, -1, cells.shape[-1], -1)
+    return CellSums(cells.sum(2), torch.einsum("krgc,ksryg->ksygc", predictions, cells))

@@ -1,0 +1,187 @@
+"""The risk as the objective takes it: which one, of which imputation, and where its gradient may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.options import option
+from pyro_fairvae.risks.custom import CUSTOM, CustomRisk
+from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, RiskEstimator, relaxed_cell_sums
+from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
+from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
+from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
+
+LABELLERS = ("head", "field")
+GRADIENTS = ("stopped", "vanilla")
+
+
+@dataclass(frozen=True)
+class RiskSettings:
+    """Everything about the fairness risk but its weight."""
+
+    risk: str = option("deo", f"fairness risk: {', '.join(RISKS)}")
+    risk_classes: tuple[int, ...] | None = option(
+        None, "S_y, classes that the risk compares, instead of its own"
+    )
+    estimator: str = option(
+        "envelope",
+        "envelope (λF at expected cell sums, rounded off at 0), expected (λF at expected cell sums), or "
+        "sampled (λ times the mean of N draws, the paper's)",
+    )
+    samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
+    stiffness: float = option(20.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
+    settle: float | None = option(
+        None,
+        "ρ at which decisions are settled on all rows after training; 0: they stay as trained (default: 50 "
+        "for envelope, else 0)",
+    )
+    relaxation: str = option(
+        "step",
+        "decisions in the risk: step, σ(logit/T), straight (as decided, with the step's gradient), or kde, "
+        "Φ((p − 1/2)/T)",
+    )
+    temperature: float = option(0.2, "T of the relaxation")
+    thresholds: tuple[float, ...] = option(
+        (0.5,),
+        "τ, probability above which class 1 is decided; one, or one for each group with commas between",
+    )
+    memory: float | None = option(
+        None,
+        "weight of the latest batch in the risk's remembered cell sums (default: 0.1, or 1, no memory, for "
+        "sampled)",
+    )
+    imputer: str = option(
+        "outcome",
+        "unstated groups: outcome (from x and y), features (from x alone, the paper's), rounded, stated "
+        "(stated rows only), or anchored (stated rows, the others as a control variate)",
+    )
+    labeller: str = option(
+        "head", "P_g, unstated labels: head, or field (Gaussian field on a graph of nearest neighbours)"
+    )
+    neighbours: int = option(10, "neighbours of a row in the field's graph")
+    field_every: int = option(5, "epochs after which the field is taken anew")
+    risk_gradient: str = option(
+        "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
+    )
+    gumbel_temperature: float = option(0.5, "temperature of the vanilla risk's Gumbel-softmax")
+
+    def __post_init__(self) -> None:
+        for what, given, table in (
+            ("risk", self.risk, (*RISKS, *CUSTOM)),
+            ("estimator", self.estimator, ESTIMATORS),
+            ("relaxation", self.relaxation, RELAXATIONS),
+            ("imputer", self.imputer, IMPUTERS),
+            ("labeller", self.labeller, LABELLERS),
+            ("risk gradient", self.risk_gradient, GRADIENTS),
+        ):
+            choose(what, given, table)
+        for name in ("neighbours", "field_every"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        require(
+            0 <= self.settling_stiffness < float("inf"),
+            f"settle must be finite and not negative, got {self.settle}.",
+        )
+        require(
+            self.gumbel_temperature > 0,
+            f"gumbel_temperature must be positive, got {self.gumbel_temperature}.",
+        )
+        custom = self.risk in CUSTOM
+        require(
+            not (
+                custom
+                and (
+                    self.risk_classes
+                    or len(self.thresholds) > 1
+                    or self.risk_gradient == "vanilla"
+                    or self.imputer in ("stated", "anchored")
+                )
+            ),
+            f"the risk {self.risk!r} is a function of draws of every row: it takes no risk_classes, no "
+            "thresholds by group, no vanilla gradient and not the imputers 'stated' and 'anchored'.",
+        )
+        require(
+            self.risk_gradient == "stopped" or (self.imputer, self.labeller) == ("features", "head"),
+            "the vanilla risk draws groups from q(a|x,ã), labels from g: use it with imputer 'features' and "
+            f"labeller 'head', not {self.imputer!r} and {self.labeller!r}.",
+        )
+        require(
+            not (self.imputer == "anchored" and self.estimator == "sampled"),
+            "nothing can be drawn from the imputer 'anchored'; use the estimator envelope or expected.",
+        )
+        RiskTerm(self)
+
+    @property
+    def settling_stiffness(self) -> float:
+        if self.settle is None:
+            return 50.0 if self.estimator == "envelope" else 0.0
+        return self.settle
+
+    def chosen(self) -> ComposedRisk | CustomRisk:
+        if self.risk in CUSTOM:
+            return CUSTOM[self.risk]
+        return RISKS[self.risk].over(self.risk_classes)
+
+    def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
+        """The class and group of each cell that the risk compares; none for a user's own."""
+        risk = self.chosen()
+        compared = risk.classes_of(classes) if isinstance(risk, ComposedRisk) else []
+        return [(y, a) for y in compared for a in range(groups)]
+
+    def check(self, classes: int, groups: int) -> None:
+        """Raise unless S_y lies within ``classes`` classes and the thresholds fit classes and groups."""
+        risk = self.chosen()
+        if isinstance(risk, ComposedRisk):
+            risk.classes_of(classes)
+        require(
+            len(self.thresholds) in (1, groups),
+            f"{len(self.thresholds)} thresholds were given; give one, or one for each of {groups} groups.",
+        )
+        require(
+            classes == 2 or set(self.thresholds) == {0.5},
+            f"thresholds need two classes, but there are {classes}; leave them at 0.5.",
+        )
+
+
+class RiskTerm:
+    """Ê by its settings, stateful through the estimator's memory."""
+
+    def __init__(self, settings: RiskSettings) -> None:
+        self.settings = settings
+        memory = settings.memory
+        if memory is None:
+            memory = 1.0 if settings.estimator == "sampled" else 0.1
+        self.estimator = RiskEstimator(
+            settings.chosen(),
+            relaxation(settings.relaxation, settings.temperature, settings.thresholds),
+            settings.samples,
+            memory,
+            settings.estimator,
+            settings.stiffness,
+        )
+
+    def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
+        r"""What flipping decisions costs, (members,): a classification risk on the fairness risk's scale.
+
+        It is the expected error of the softened decisions,
+        :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
+        """
+        label, group = (held.detach().softmax(-1) for held in (beliefs.label, beliefs.group))
+        right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
+        return 1 - (right * group).sum(-1).mean(-1)
+
+    def __call__(self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor) -> Estimate:
+        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""
+        settings = self.settings
+        if settings.risk_gradient == "stopped":
+            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight)
+        sums = relaxed_cell_sums(
+            self.estimator.relax(class_logits),
+            beliefs.classified,
+            beliefs.group,
+            settings.samples,
+            settings.gumbel_temperature,
+        )
+        return self.estimator.of_sums(sums, weight)

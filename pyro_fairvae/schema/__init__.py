@@ -1,0 +1,1 @@
+"""What rows are made of: observed tables, attributes with their groups, images as rows."""

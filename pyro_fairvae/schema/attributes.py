@@ -1,0 +1,76 @@
+"""Which groups there are, and what can be written down about them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from pyro_fairvae.base.errors import require
+
+UNAVAILABLE = "unavailable"  # the name of ∅
+OWN, OTHER, EVERY = "own", "other", "every"  # what priors call values without naming them
+RESERVED = {UNAVAILABLE, OWN, OTHER, EVERY}
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """One attribute or several, each with its values and an ∅ of its own.
+
+    A group is a value of each attribute, an outcome a value or ∅ of each. Both are numbered in the order of
+    ``itertools.product``, so a single attribute of G values has the groups 0 to G − 1 and the outcomes 0 to
+    G, the last being ∅.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.names) == len(self.values) > 0 and len(set(self.names)) == len(self.names),
+            f"attributes {list(self.names)} need different names, and values for each.",
+        )
+        for name, values in zip(self.names, self.values, strict=True):
+            require(
+                len(set(values)) == len(values) >= 2 and not RESERVED & set(values),
+                f"attribute {name!r} needs at least two different values, none of them called "
+                f"{', '.join(sorted(RESERVED))}; got {list(values)}.",
+            )
+
+    @staticmethod
+    def single(values: tuple[str, ...], name: str = "group") -> Attributes:
+        return Attributes((name,), (values,))
+
+    @property
+    def groups(self) -> int:
+        return math.prod(len(values) for values in self.values)
+
+    @property
+    def outcomes(self) -> int:
+        return math.prod(len(values) + 1 for values in self.values)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        return tuple(", ".join(parts) for parts in product(*self.values))
+
+    @property
+    def group_parts(self) -> np.ndarray:
+        """The value of each attribute in each group, (groups, attributes)."""
+        return np.array(list(product(*(range(len(values)) for values in self.values))))
+
+    @property
+    def outcome_parts(self) -> np.ndarray:
+        """What each outcome says of each attribute, (outcomes, attributes); the number of values is ∅."""
+        return np.array(list(product(*(range(len(values) + 1) for values in self.values))))
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        return tuple(", ".join(parts) for parts in product(*((*v, UNAVAILABLE) for v in self.values)))
+
+    @property
+    def stated(self) -> np.ndarray:
+        """Whether an outcome names a value of every attribute, (outcomes,)."""
+        sizes = np.array([len(values) for values in self.values])
+        return np.all(self.outcome_parts < sizes, axis=1)

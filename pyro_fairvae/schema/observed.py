@@ -1,0 +1,218 @@
+"""What training may see: features, and what people wrote down about label and group.
+
+``∅`` ("prefer not to say") is an observation, the last category of ``y_obs`` and of ``a_obs``:
+with ``C`` classes ``y_obs`` lies in ``0..C``, and ``y_obs == C`` means ∅.
+
+An :class:`Observed` table has no field for the true label or group. Training and model selection
+take nothing else, so hidden truth cannot reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.image_rows import PixelRows, Pixels
+
+Features = Tensor | PixelRows  # x of a table: numbers, or images that are read when they are asked for
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of ``x`` are made: numbers first, then one one-hot block after another.
+
+    ``names`` are those of the numbers and of the blocks, where they are known.
+    """
+
+    numbers: int
+    blocks: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return self.numbers + sum(self.blocks)
+
+    def of(self, name: str) -> slice:
+        """The columns of x that a number or a category became."""
+        index = self.names.index(choose("column", name, self.names))
+        if index < self.numbers:
+            return slice(index, index + 1)
+        start = self.numbers + sum(self.blocks[: index - self.numbers])
+        return slice(start, start + self.blocks[index - self.numbers])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one SVI step.
+
+    ``x`` is (rows, columns) where members share their rows, or (members, rows, columns) where each
+    has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``label_field`` is P(y | row) of
+    each member, (members, rows, classes), where labels are imputed from outside of the program.
+    """
+
+    x: Tensor
+    y_obs: Tensor
+    a_obs: Tensor
+    label_field: Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.y_obs.shape[-1]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A table as it was written down: ``x``, ``y_obs`` and ``a_obs``, shaped as in :class:`Batch`."""
+
+    x: Features
+    y_obs: Tensor
+    a_obs: Tensor
+    columns: Columns | Pixels
+    classes: int
+    groups: int
+    attributes: Attributes | None = None  # what the groups are values of; one attribute unless given
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_names is None:
+            object.__setattr__(self, "class_names", tuple(str(c) for c in range(self.classes)))
+        if self.attributes is None:
+            names = tuple(str(g) for g in range(self.groups))
+            object.__setattr__(self, "attributes", Attributes.single(names))
+        require(
+            (len(self.label_attributes.values[0]), self.group_attributes.groups)
+            == (self.classes, self.groups),
+            f"{self.classes} classes and {self.groups} groups were given, but {self.class_names} and "
+            f"{self.group_attributes.group_names} name others.",
+        )
+        require(
+            self.x.shape[:-1] == self.y_obs.shape == self.a_obs.shape,
+            f"x {tuple(self.x.shape)}, y_obs {tuple(self.y_obs.shape)} and a_obs "
+            f"{tuple(self.a_obs.shape)} must have the same rows.",
+        )
+        for name, observed, values in (
+            ("y_obs", self.y_obs, self.classes),
+            ("a_obs", self.a_obs, self.group_attributes.outcomes - 1),
+        ):
+            require(
+                not observed.is_floating_point()
+                and observed.numel() > 0
+                and bool(((observed >= 0) & (observed <= values)).all()),
+                f"{name} must hold whole numbers from 0 to {values}, which is ∅, and at least one of them.",
+            )
+        require(
+            isinstance(self.x, PixelRows) or bool(self.x.isfinite().all()),
+            "x holds values that are not finite; impute or drop them first.",
+        )
+        require(
+            self.x.shape[-1] == self.columns.width,
+            f"x has {self.x.shape[-1]} columns, but its description has {self.columns.width}.",
+        )
+
+    @property
+    def group_attributes(self) -> Attributes:
+        assert self.attributes is not None
+        return self.attributes
+
+    @property
+    def label_attributes(self) -> Attributes:
+        """The label as an attribute: it has values and an ∅, too."""
+        assert self.class_names is not None
+        return Attributes.single(self.class_names, "label")
+
+    @property
+    def rows(self) -> int:
+        return self.y_obs.shape[-1]
+
+    @property
+    def members(self) -> int | None:
+        """How many members have rows of their own; None where all share the same."""
+        return self.x.shape[0] if self.x.dim() == 3 else None
+
+    @property
+    def like(self) -> Tensor:
+        """An empty tensor with device and dtype of the features."""
+        return torch.empty(0, device=self.x.device, dtype=self.x.dtype)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Observed:
+        return replace(
+            self,
+            x=self.x.to(device, dtype or self.x.dtype),
+            y_obs=self.y_obs.to(device),
+            a_obs=self.a_obs.to(device),
+        )
+
+    def batch(self, index: Tensor) -> Batch:
+        """The rows at ``index``: (rows,) for shared rows, (members, rows) otherwise."""
+        key = self.key(index)
+        return Batch(self.x[key], self.y_obs[key], self.a_obs[key])
+
+    def key(self, index: Tensor) -> Any:
+        """What picks the rows of ``index`` out of a tensor that is shaped like ``y_obs``."""
+        if self.members is None:
+            return index
+        return torch.arange(self.members, device=index.device).unsqueeze(-1), index
+
+    def take(self, index: Tensor) -> Observed:
+        """The table of some rows, (rows,), where members share them."""
+        x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
+        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index])
+
+    def chunks(self) -> Iterator[Batch]:
+        """All rows in order, some at a time, so that memory does not grow with the table."""
+        size = rows_at_once(self.x)
+        yield from map(
+            Batch, in_pieces(self.x), self.y_obs.split(size, dim=-1), self.a_obs.split(size, dim=-1)
+        )
+
+    @staticmethod
+    def stack(tables: Sequence[Observed]) -> Observed:
+        """One table in which member ``k`` has the rows of ``tables[k]``."""
+        require(len(tables) > 0, "no tables to stack.")
+        sizes = sorted({t.rows for t in tables})
+        require(
+            len(sizes) == 1,
+            f"members need tables with equally many rows, but got {sizes}; cut them to {sizes[0]}.",
+        )
+        require(
+            all(
+                (t.columns, t.attributes, t.class_names)
+                == (tables[0].columns, tables[0].attributes, tables[0].class_names)
+                for t in tables
+            ),
+            "members need tables with the same columns, classes and groups.",
+        )
+        return replace(
+            tables[0],
+            x=stack_features([t.x for t in tables]),
+            y_obs=torch.stack([t.y_obs for t in tables]),
+            a_obs=torch.stack([t.a_obs for t in tables]),
+        )
+
+
+def rows_at_once(x: Features) -> int:
+    """How many rows to look at in one piece where no gradient is needed."""
+    return 256 if isinstance(x, PixelRows) else 4096
+
+
+def in_pieces(x: Features) -> Iterator[Tensor]:
+    """Features (…, rows, columns) as tensors of some rows at a time, in order."""
+    size = rows_at_once(x)
+    for start in range(0, x.shape[-2], size):
+        rows = slice(start, start + size)
+        # Rows are the last dimension of a picture's index.
+        yield x[..., rows] if isinstance(x, PixelRows) else x[..., rows, :]
+
+
+def stack_features(parts: Sequence[Features]) -> Features:
+    """(members, rows, columns): a table's rows for each member."""
+    images = [part for part in parts if isinstance(part, PixelRows)]
+    if images:
+        return PixelRows.stack(images)
+    return torch.stack([part for part in parts if isinstance(part, Tensor)])

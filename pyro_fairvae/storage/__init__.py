@@ -1,0 +1,1 @@
+"""Models as folders of JSON and safetensors."""

@@ -1,0 +1,91 @@
+"""What the commands for a user's own table share."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pyro_fairvae.run.command import prepare, report
+
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.data.table_files import read_table
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """A model, a table for it, and the member that decides."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit")
+    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
+    member = parser.add_mutually_exclusive_group()
+    member.add_argument("--weight", type=float, help="decide by the member with this λ (default: as fitted)")
+    member.add_argument(
+        "--max-disparity", type=float, help="decide by the most accurate member that is at most so unfair"
+    )
+    add_machine(parser)
+
+
+def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.DataFrame]:
+    """The model with its member chosen, and the table as the model's own was read."""
+    if arguments.out is not None:
+        check_writable(arguments.out)
+    device: torch.device = prepare(arguments)
+    model = FairSSVAEClassifier.load(arguments.model, str(device))
+    if arguments.weight is not None or arguments.max_disparity is not None:
+        model.select(arguments.max_disparity, weight=arguments.weight)
+    source = source_of(model)
+    text = [each.name for each in model.encoder_.categories if each.is_text]
+    return model, read_table(arguments.data, source.get("missing", ()), source.get("values", ()), text)
+
+
+def check_writable(path: Path) -> None:
+    """Raise now, and not after the work, where a file cannot be written."""
+    require(not path.is_dir(), f"cannot write {path}: it is a folder; name a file.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as reason:
+        raise InputError(f"cannot write {path}: {reason.strerror}.") from reason
+
+
+@contextmanager
+def warnings_in_words() -> Iterator[None]:
+    """Warnings of the library as messages, without the line of code that gave them."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        report(f"fairvae: warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def listed(words: str) -> list[str]:
+    """What stands between the commas."""
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
+def source_of(model: FairSSVAEClassifier) -> dict[str, Any]:
+    """How fairvae fit read its table; empty for a model that was fitted in Python."""
+    return dict(model.source_)
+
+
+def features_of(model: FairSSVAEClassifier, table: pd.DataFrame) -> pd.DataFrame:
+    """The model's columns in their order; others are not looked at."""
+    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    if not names:
+        raise InputError("the model was fitted on an array without column names; use it from Python.")
+    model.encoder_.aligned(table)
+    # Columns that told nothing may be missing now.
+    return table.rename(columns=str).reindex(columns=names)

@@ -1,0 +1,26 @@
+"""The classifier under scikit-learn's own checks of an estimator, without exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from tests.support.user_tables import SMALLEST, settle_quickly, tiny
+
+# Few and long steps: some checks ask for an accuracy.
+ESTIMATOR = tiny(weights=(0.0,), epochs=3, batch=64, options=SMALLEST | {"lr": 0.1})
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_quickly(monkeypatch)
+
+
+@parametrize_with_checks([ESTIMATOR])
+def test_scikit_learns_checks(
+    estimator: FairSSVAEClassifier, check: Callable[[FairSSVAEClassifier], None]
+) -> None:
+    check(estimator)

@@ -1,0 +1,267 @@
+"""The objective against sums written out by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pyro.infer import SVI
+from torch import Tensor
+
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.inference.objective import FairELBO, Weights, beliefs
+from pyro_fairvae.inference.optimizer import MembersAdamW
+from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.schema.observed import Batch, Observed
+from tests.support.small import SMALL, small_settings, three_groups
+
+
+def make(settings: Settings, groups: int, members: int = 2) -> tuple[Program, Observed, Batch]:
+    table = three_groups() if groups == 3 else _two_groups()
+    table = table.to("cpu", torch.float64)
+    program = Program(table, settings, range(members)).to(torch.device("cpu"), torch.float64)
+    return program, table, table.batch(torch.arange(11))
+
+
+def _two_groups() -> Observed:
+    from pyro_fairvae.data import Missingness, split, synthetic
+
+    return split(synthetic(rows=90), Missingness(), 0).train
+
+
+def objective(table: Observed, settings: Settings, members: int, weights: Weights) -> FairELBO:
+    lambdas = torch.linspace(0.0, 2.0, members, dtype=torch.float64)
+    return FairELBO(table.rows, lambdas, RiskTerm(settings.fairness), weights)
+
+
+def dirichlet_kl(p: Tensor, q: Tensor) -> Tensor:
+    total = p.sum(-1, keepdim=True)
+    return (
+        torch.lgamma(p.sum(-1)) - torch.lgamma(p).sum(-1) - torch.lgamma(q.sum(-1)) + torch.lgamma(q).sum(-1)
+        + ((p - q) * (torch.digamma(p) - torch.digamma(total))).sum(-1)
+    )  # fmt: skip
+
+
+def dirichlet_log_density(x: Tensor, c: Tensor) -> Tensor:
+    return torch.lgamma(c.sum(-1)) - torch.lgamma(c).sum(-1) + ((c - 1) * x.log()).sum(-1)
+
+
+def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, weights: Weights) -> Tensor:
+    """The objective without its risk: loops over members, rows, classes and groups."""
+    guide, model = program.guide, program.model
+    traced = fair._traces[1].nodes
+    point = "Point" in type(guide.sites).__name__
+    total = torch.zeros((), dtype=torch.float64)
+
+    def site(name: str, k: int) -> Tensor:
+        return guide.sites.mean(name)[k, 0] if point else traced[name]["value"][k, 0].detach()
+
+    def channel(ch: Channel, k: int) -> list[dict[int, Tensor]]:
+        supports = [np.flatnonzero(possible).tolist() for possible in ch.possible]
+        return [
+            {o: site(name, k)[j] for j, o in enumerate(support)}
+            for name, support in zip(ch.sites, supports, strict=True)
+        ]
+
+    def global_kl(name: str, k: int, prior: Tensor) -> Tensor:
+        if point:
+            return -dirichlet_log_density(site(name, k), prior)
+        return dirichlet_kl(getattr(guide.sites, name)[k, 0].exp(), prior)
+
+    encoder = {name: getattr(guide.encoder, name.replace(".", "/")) for name in guide.encoder.names}
+    decoder = {name: getattr(model.decoder, name.replace(".", "/")) for name in model.decoder.names}
+
+    def linear(state: dict[str, Tensor], name: str, k: int, x: Tensor) -> Tensor:
+        return state[f"{name}.weight"][k] @ x + state[f"{name}.bias"][k]
+
+    edges = np.array(
+        [
+            np.quantile(np.unique(table.x[:, j].numpy()), np.linspace(0, 1, SMALL["pieces"] + 1))
+            for j in range(table.columns.numbers)
+        ]
+    )
+
+    def in_pieces(x: Tensor) -> Tensor:
+        filled = [
+            np.interp(float(x[j]), edges[j, t : t + 2], [0.0, 1.0])
+            for j in range(len(edges))
+            for t in range(SMALL["pieces"])
+        ]
+        return torch.tensor(filled, dtype=torch.float64)
+
+    for k in range(guide.encoder.count):
+        channel_a, channel_y = channel(model.channel_a, k), channel(model.channel_y, k)
+        if model.prevalence == "joint":
+            pi = site("pi", k).reshape(table.classes, table.groups)
+        else:
+            pi = site("pi_y", k).unsqueeze(-1) * site("pi_a", k)
+        for i in range(batch.rows):
+            x, a_obs, y_obs = batch.x[i], int(batch.a_obs[i]), int(batch.y_obs[i])
+            hidden = torch.cat([x, in_pieces(x)])
+            for layer in range(SMALL["layers"]):
+                hidden = torch.relu(linear(encoder, f"trunk.{1 + 2 * layer}", k, hidden))
+            loc = linear(encoder, "z_loc", k, hidden)
+            scale = torch.log1p(linear(encoder, "z_scale", k, hidden).exp()) + 1e-3
+            z_seen = traced["z"]["value"][k, i].detach()
+            noise = (z_seen - loc.detach()) / scale.detach()
+            z = loc + scale * noise
+            h = linear(encoder, "group", k, hidden).softmax(-1)
+            g = linear(encoder, "classifier", k, hidden).softmax(-1)
+            label = linear(encoder, "labeller", k, hidden.detach()).softmax(-1)
+            joint_a = torch.stack(
+                [h[a] * channel_a[a].get(a_obs, torch.tensor(0.0)) for a in range(table.groups)]
+            )
+            joint_y = torch.stack(
+                [g[y] * channel_y[y].get(y_obs, torch.tensor(0.0)) for y in range(table.classes)]
+            )
+            scores = torch.cat([h, g]).detach().log()
+            by_label = linear(encoder, "grouper", k, scores).reshape(table.classes, table.groups).softmax(-1)
+            joint_l = sum(
+                label[y] * channel_y[y].get(y_obs, torch.tensor(0.0)).detach()
+                * by_label[y, a] * channel_a[a].get(a_obs, torch.tensor(0.0)).detach()
+                for y in range(table.classes) for a in range(table.groups)
+            )  # fmt: skip
+            q_a, q_y = joint_a / joint_a.sum(), joint_y / joint_y.sum()
+            elbo = torch.zeros((), dtype=torch.float64)
+            for y in range(table.classes):
+                for a in range(table.groups):
+                    if q_a[a] == 0 or q_y[y] == 0:
+                        continue
+                    inner = linear(decoder, "from_z", k, z)
+                    inner = inner + decoder["from_a.weight"][k, a] + decoder["from_y.weight"][k, y]
+                    out = linear(decoder, "columns", k, torch.relu(inner))
+                    n = table.columns.numbers
+                    sd = model.log_scale[k, 0].exp()
+                    log_x = (
+                        -0.5 * ((x[:n] - out[:n]) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
+                    ).sum()
+                    start = n
+                    for size in table.columns.blocks:
+                        block = out[start : start + size]
+                        log_x = log_x + (x[start : start + size] * block.log_softmax(-1)).sum()
+                        start += size
+                    term = (
+                        weights.reconstruction_weight * log_x
+                        + channel_a[a][a_obs].log() + channel_y[y][y_obs].log()
+                        + pi[y, a].log() - q_a[a].log() - q_y[y].log()
+                    )  # fmt: skip
+                    elbo = elbo + q_a[a] * q_y[y] * term
+            kl_z = (0.5 * (scale**2 + loc**2 - 1) - scale.log()).sum()
+            elbo = elbo - weights.kl_weight * kl_z
+            keep_a = weights.objective == "consistent" or a_obs < table.groups
+            keep_y = weights.objective == "consistent" or y_obs < table.classes
+            conditional = keep_a * joint_a.sum().log() + keep_y * joint_y.sum().log()
+            row = weights.kappa * elbo + weights.s * conditional + joint_l.log()
+            total = total - row / batch.rows
+        for ch in (model.channel_a, model.channel_y):
+            for v in range(ch.values):
+                prior = ch.concentration(v).double()
+                total = total + (weights.kappa + weights.s) / table.rows * global_kl(ch.sites[v], k, prior)
+        for name, size in model.prevalence_sites.items():
+            prior = torch.ones(size, dtype=torch.float64)
+            total = total + weights.kappa / table.rows * global_kl(name, k, prior)
+    return total
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize(
+    ("sites", "prevalence", "prior", "bracket"),
+    [
+        ("map", "joint", "truthful", "consistent"),
+        ("map", "independent", "paper", "paper"),
+        ("dirichlet", "joint", "paper", "consistent"),
+        ("dirichlet", "independent", "truthful", "paper"),
+    ],
+)
+def test_objective_and_gradients_equal_brute_force(
+    groups: int, sites: str, prevalence: str, prior: str, bracket: str
+) -> None:
+    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior)
+    weights = Weights(
+        bracket, elbo_weight=0.3, supervision_weight=0.9, reconstruction_weight=0.5, kl_weight=0.7
+    )
+    program, table, batch = make(settings, groups)
+    fair = objective(table, settings, 2, weights)
+    # The risk has a test of its own; here its weight is 0.
+    fair.weights_of_risk = torch.zeros(2, dtype=torch.float64)
+    loss = fair.differentiable_loss(program.model, program.guide, batch)
+    expected = by_hand(program, table, batch, fair, weights)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-8)
+
+    named = [
+        (name, parameter)
+        for module in (program.model, program.guide)
+        for name, parameter in module.named_parameters()
+        # The implicit gradient of a Dirichlet draw has no hand-written rival here.
+        if sites == "map" or not name.startswith("sites.")
+    ]
+    parameters = [parameter for _, parameter in named]
+    ours = torch.autograd.grad(loss, parameters, allow_unused=True)
+    theirs = torch.autograd.grad(expected, parameters, allow_unused=True)
+    for (name, _), mine, other in zip(named, ours, theirs, strict=True):
+        assert mine is not None, name
+        assert other is not None, name
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_parts_by_member_sum_to_the_loss() -> None:
+    settings = small_settings()
+    program, table, batch = make(settings, groups=3, members=3)
+    fair = objective(table, settings, 3, Weights())
+    loss = fair.loss(program.model, program.guide, batch)
+    assert all(part.shape == (3,) for part in fair.parts.values())
+    assert sum(part.sum().item() for part in fair.parts.values()) == pytest.approx(loss, abs=1e-10)
+
+
+def test_looking_at_the_loss_changes_nothing() -> None:
+    settings = small_settings()
+    program, table, batch = make(settings, groups=2)
+    fair = objective(table, settings, 2, Weights())
+    svi = SVI(program.model, program.guide, MembersAdamW(1e-3, 1e-3, 0.0, 1.0), fair)
+    svi.step(batch)
+    before = {name: value.clone() for name, value in fair.risk.estimator.state().items()}
+    assert math.isfinite(svi.evaluate_loss(batch))
+    assert all(torch.equal(value, fair.risk.estimator.state()[name]) for name, value in before.items())
+
+
+def test_encoder_sees_each_row_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small_settings()
+    program, table, batch = make(settings, groups=2)
+    calls = []
+    forward = program.guide.encoder.forward
+
+    def counted(x: Tensor, **dims: Any) -> Any:
+        calls.append(len(x))
+        return forward(x, **dims)
+
+    monkeypatch.setattr(program.guide.encoder, "forward", counted)
+    objective(table, settings, 2, Weights()).loss_and_grads(program.model, program.guide, batch)
+    assert calls == [batch.rows]
+
+
+def test_default_weights_count_channel_evidence_once() -> None:
+    assert Weights().kappa + Weights().s == 1
+    assert (Weights("paper").kappa, Weights("paper").s) == (1, 1)
+
+
+def test_schedule_and_weights_of_risk_and_decisions() -> None:
+    """Before λ is in full force both have the schedule's share; at λ = 0 there is neither."""
+    settings = small_settings(memory=1.0)
+    program, table, batch = make(settings, groups=2)
+    fair = objective(table, settings, 2, Weights(decision_weight=0.7))  # λ = 0 and 2
+    fair.progress = 0.3
+    fair.loss(program.model, program.guide, batch)
+    encoding = fair._traces[1].nodes["_RETURN"]["value"]
+    held = beliefs(encoding, batch.a_obs != 2)
+    share = fair.schedule.risk(0.3)
+    assert 0 < share < 1
+    error = fair.risk.decision_error(encoding.heads.class_logits, held).detach()
+    penalty = fair.risk(encoding.heads.class_logits, held, fair.weights_of_risk).penalty.detach()
+    torch.testing.assert_close(fair.parts["decisions"], share * 0.7 * torch.tensor([0.0, 1.0]) * error)
+    torch.testing.assert_close(fair.parts["risk"], share * penalty)
+    assert fair.parts["risk"][0] == 0
+    assert (Weights().omega, Weights("paper").omega) == (1.0, 0.0)

@@ -1,0 +1,36 @@
+"""Figures of what is unusual."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyro_fairvae.base.files import write_json
+from pyro_fairvae.report import draw_frontier, draw_training
+from pyro_fairvae.report.figures import PARTS
+
+
+def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> None:
+    """A user's own risk has no cells to draw, and disparate impact may be infinite."""
+    history = [
+        {
+            "epoch": epoch,
+            "member": 0,
+            "weight": 0.5,
+            "gap": 0.1,
+            "gap_error": 0.01,
+            **dict.fromkeys(PARTS, 1.0),
+        }
+        for epoch in (1, 2)
+    ]
+    draw_training(tmp_path / "training.png", history, 0, ["0", "1"], ["0", "1"])
+    members = [
+        {"weight": weight, "test": {"error": 0.2, "disparate_impact": value}}
+        for weight, value in ((0.0, float("inf")), (1.0, 0.5))
+    ]
+    results = {"members": members, "metric": "disparate_impact", "selected": 1}
+    draw_frontier(tmp_path / "frontier.png", results)
+    write_json(tmp_path / "results.json", results)
+    assert (
+        json.loads((tmp_path / "results.json").read_text())["members"][0]["test"]["disparate_impact"] is None
+    )

@@ -1,0 +1,200 @@
+"""The grid of all methods: which jobs there are, what they say, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import recall_score, zero_one_loss
+
+from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.options import build
+from pyro_fairvae.baselines import METHODS, Task
+from pyro_fairvae.data import LEVELS, Missingness, Table, load, split
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.studies.reproduction import (
+    METRICS,
+    PRESETS,
+    ReproduceConfig,
+    all_jobs,
+    estimate,
+    job_of,
+    jobs_of,
+    panels_of,
+    result_lines,
+    run_job,
+)
+from tests.support.command_line import run
+
+FEW = ["--methods", "ss_vae,reweighting,mfd_gty_gta", "--workers", "2", "--quiet"]
+SMALL = {"dataset": "synthetic", "groups": "group", "levels": "sparse", "metrics": "deo", "epochs": 2,
+         "batch": 128, "rows": 600, "weights": 2, "seeds": 1}  # fmt: skip
+
+
+def keys(method: str) -> set[str]:
+    config = build(ReproduceConfig, PRESETS["paper"] | {"methods": method, "seeds": 1, "groups": "gender"})
+    return {job_of(config, *panel).key for panel in panels_of(config)}
+
+
+def test_panels_share_the_runs_that_are_the_same_for_them() -> None:
+    assert len(keys("fair_ssvae")) == 6  # 3 levels, 2 metrics
+    assert len(keys("oracle")) == 2  # the true groups, whatever is hidden
+    assert len(keys("ss_vae")) == len(keys("fairda")) == 3  # no metric is asked for
+    assert len(keys("mfd_gty_gta")) == 1
+
+
+def test_methods_share_their_member_at_weight_0() -> None:
+    config = build(ReproduceConfig, SMALL | {"methods": "fair_ssvae,soft,stated_risk", "weights": 3})
+    jobs = {job.config["method"]: job.config["weights"] for job in all_jobs(config)}
+    assert jobs == {
+        "ss_vae": [0.0],
+        "fair_ssvae": [0.1, 0.4],
+        "soft": [0.1, 0.4],
+        "stated_risk": [0.0, 0.1, 0.4],
+    }
+    alone = build(ReproduceConfig, SMALL | {"methods": "fair_ssvae", "weights": 1})
+    assert [job.config["method"] for job in all_jobs(alone)] == ["ss_vae"]
+    panel = ("group", "sparse", "deo", "fair_ssvae", 0)
+    records = [run_job(job.config) for job in jobs_of(config, panel)]
+    lines = result_lines(config, panel, records, 1.0)
+    assert [line["weight"] for line in lines] == [0.0, 0.1, 0.4]
+    plain = records[0]["judged"]["deo"]["members"][0]
+    assert (lines[0]["error"], lines[0]["disparity"]) == (plain["test"]["error"], plain["test"]["deo"])
+    assert sum(line["selected"] for line in lines) == 1
+
+
+def test_presets_are_what_they_say() -> None:
+    quick = build(ReproduceConfig, PRESETS["quick"])
+    assert (set(quick.groups), quick.levels, quick.metrics) == ({"gender", "race"}, ("sparse",), ("deo",))
+    assert (set(quick.methods), quick.seeds) == (set(METHODS), 3)
+    paper = build(ReproduceConfig, PRESETS["paper"])
+    assert (set(paper.levels), set(paper.metrics), paper.seeds) == (set(LEVELS), set(METRICS), 5)
+
+
+def test_a_job_says_what_its_method_does_on_test_rows() -> None:
+    config = build(ReproduceConfig, SMALL)
+    job = job_of(config, "group", "sparse", "deo", "reweighting", 0).config
+    record = run_job(job)
+    table = load("synthetic", "group").take(600, 0)
+    parts = split(table, Missingness(), 0)
+    settings = build(Settings, {"epochs": 2, "batch": 128})
+    fitted = METHODS["reweighting"].fit(Task(parts.train, parts.validation, settings, 0), job["weights"])
+    decided = fitted.decide(torch.from_numpy(parts.test.x)).numpy()
+    assert set(record["judged"]) == set(METRICS)
+    for k, member in enumerate(record["judged"]["deo"]["members"]):
+        assert member["test"]["error"] == pytest.approx(zero_one_loss(parts.test.y, decided[k]))
+        rates = [
+            [recall_score(parts.test.y[own], decided[k][own], pos_label=y) for own in groups(parts.test.a)]
+            for y in range(2)
+        ]
+        gaps = [abs(first - second) for first, second in rates]
+        assert member["test"]["deo"] == pytest.approx(max(gaps))
+        assert member["test"]["deopp"] == pytest.approx(gaps[1])
+        stated = parts.validation.y_obs.numpy() < 2
+        seen = fitted.decide(parts.validation.x)[k].numpy()[stated]
+        expected = zero_one_loss(parts.validation.y_obs.numpy()[stated], seen)
+        assert member["val"]["error"] == pytest.approx(expected)
+    assert record["constant_error"] == pytest.approx(min(parts.test.y.mean(), 1 - parts.test.y.mean()))
+
+
+def groups(a: np.ndarray) -> list[np.ndarray]:
+    return [a == g for g in range(2)]
+
+
+def test_the_run_without_risk_says_who_withholds() -> None:
+    config = build(ReproduceConfig, SMALL)
+    record = run_job(job_of(config, "group", "sparse", "deo", "ss_vae", 0).config)
+    rows = {
+        line["given"]: line
+        for line in record["recovery"]
+        if line["channel"] == "a" and line["says"] == "unavailable"
+    }
+    assert [rows[group]["truth"] for group in "01"] == pytest.approx(list(LEVELS["sparse"]))
+    assert all(line["q05"] < line["mean"] < line["q95"] for line in rows.values())
+
+
+def test_the_estimate_grows_with_the_grid() -> None:
+    one, many = (
+        estimate(build(ReproduceConfig, SMALL | {"methods": "fairda,reweighting", "seeds": seeds}), 1)
+        for seeds in (1, 40)
+    )
+    assert 10 * one < many
+
+
+def test_smoke_preset_runs_every_method(
+    adult: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("reproduce", "--preset", "smoke", "--out", tmp_path, "--workers", "2", "--quiet") == 0
+    shown = capsys.readouterr()
+    assert "failed" not in shown.err
+    assert "Fair-SS-VAE" in shown.out
+    found = pd.read_parquet(tmp_path / "results.parquet")
+    assert set(found.method) == set(METHODS)
+    assert (found.groupby(["method", "seed"]).selected.sum() == 1).all()
+    assert found[["error", "disparity", "val_error"]].stack().between(0, 1).all()
+    assert len(found[found.method == "fair_ssvae"]) == 2  # weights
+    for name in (
+        "gender-main.svg",
+        "gender-all.svg",
+        "gender-hypervolumes.svg",
+        "recovery.csv",
+        "report.html",
+    ):
+        assert (tmp_path / name).stat().st_size > 1000
+    assert json.loads((tmp_path / "config.json").read_text())["environment"]["torch"]
+
+
+def test_a_grid_goes_on_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    assert run("reproduce", *small, *FEW, "--out", tmp_path) == 0
+    written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").glob("*.json")}
+    assert len(written) == 4  # three jobs and the version
+    assert run("reproduce", *small, *FEW, "--out", tmp_path, "--seeds", "2") == 0
+    now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").glob("*.json")}
+    assert len(now) == 7
+    assert all(now[name] == time for name, time in written.items())
+    assert set(pd.read_parquet(tmp_path / "results.parquet").seed) == {0, 1}
+    capsys.readouterr()
+    # A job that fails is told, and the others are there.
+    assert run("reproduce", *small, "--methods", "ss_vae,fairrf_age", "--quiet", "--out", tmp_path) == 0
+    shown = capsys.readouterr()
+    assert "failed: fairrf_age" in shown.err
+    assert "unknown column 'age'" in shown.err
+    assert "SS-VAE" in shown.out
+    assert "unknown column" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--preset", "quik"], "unknown preset 'quik'"),
+        (["--methods", "fairdaa"], "Did you mean 'fairda'"),
+        (["--levels", "none"], "unknown level"),
+        (["--metrics", "ddp"], "unknown metric"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--backend", "slurm"], "unknown backend 'slurm'"),
+        (["--workers", "0"], "workers must be at least 1"),
+    ],
+)
+def test_bad_input_is_told_before_any_work(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("reproduce", *arguments, "--out", tmp_path / "out") == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_another_version_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "version.json").write_text('{"version": "0.0.1"}')
+    assert run("reproduce", "--preset", "smoke", "--quiet", "--out", tmp_path) == 2
+    assert "0.0.1" in capsys.readouterr().err
+
+
+def test_rows_must_be_enough() -> None:
+    with pytest.raises(InputError, match="rows must be at least 100"):
+        build(ReproduceConfig, {"rows": 20})

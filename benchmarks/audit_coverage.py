@@ -22,7 +22,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from pyro_fairvae.audit import Audit, audit
-from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit.control_variates import AuditedRows
 from pyro_fairvae.audit.group_imputation import impute_groups
 from pyro_fairvae.data import LEVELS, load
 from pyro_fairvae.evaluation.metrics import evaluate
@@ -52,7 +52,7 @@ def simulate(people: tuple, rows: int, by_label: bool, seed: int) -> dict[str, A
     assumed = "group and label" if by_label else "group"
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
-        proba = impute_groups(x, Rows(y, decided, np.where(stated, group, 2), 2, 2), seed)
+        proba = impute_groups(x, AuditedRows(y, decided, np.where(stated, group, 2), 2, 2), seed)
         return {
             "imputed": audit(y, decided, said, groups_proba=proba, depends_on=assumed),
             "shuffled": audit(y, decided, said, groups_proba=draw.permutation(proba), depends_on=assumed),

@@ -28,7 +28,7 @@ from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import INTERVAL, guide_draws
 from pyro_fairvae.report import align, draw_ranks
-from pyro_fairvae.studies.joint_fits import once, rates, train_many
+from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
 
 RATES = {"unavailable": (0.8, 0.4), "label_unavailable": (0.3, 0.2)}
 SMALL = {"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "batch": 256, "lr": 3e-3}
@@ -77,7 +77,7 @@ def run_tables(seeds: list[int], rows: int, epochs: int, groups: int) -> list[di
     draw = partial(synthetic, rows, groups=groups, group_prevalence=shares / shares.sum())
     parts = [split(draw(seed=10_000 + seed), each, seed) for seed, each in zip(seeds, missing, strict=True)]
     settings = build(Settings, SMALL | {"epochs": epochs})
-    many = train_many(parts, [0.0], settings, seeds, torch.device("cpu"))
+    many = train_jointly(parts, [0.0], settings, seeds, torch.device("cpu"))
     seconds = {
         "calibration_seconds": many.calibration_seconds,
         "training_seconds": many.training_seconds,

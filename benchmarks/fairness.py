@@ -24,18 +24,18 @@ from pyro_fairvae.report.text import align
 METHODS: dict[str, dict[str, Any]] = {
     # Cures of the collapse.
     "default": {},  # the envelope, the error of decisions, and decisions settled on all rows
-    "unsettled": {"settle": 0.0},  # the same with decisions as trained
-    "expected": {"estimator": "expected"},  # the same without the envelope
-    "envelope": {"settle": 0.0, "decision_weight": 0.0},  # without the error of decisions
-    "remembered": {"estimator": "sampled", "memory": 0.2, "decision_weight": 0.0},
+    "unsettled": {"refine_decisions": 0.0},  # the same with decisions as trained
+    "expected": {"risk_estimator": "expected"},  # the same without the envelope
+    "smoothed": {"refine_decisions": 0.0, "decision_weight": 0.0},  # without the error of decisions
+    "remembered": {"risk_estimator": "sampled", "memory": 0.2, "decision_weight": 0.0},
     # The paper's estimator, from the start.
-    "plain": {"estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0},
+    "plain": {"risk_estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0},
     # Imputers, and the ablation of the stopped gradient.
     "features": {"imputer": "features"},
     "stated": {"imputer": "stated"},
-    "anchored": {"imputer": "anchored"},
+    "control_variate": {"imputer": "control_variate"},
     "rounded": {"imputer": "rounded"},
-    "field": {"labeller": "field"},
+    "field": {"labeller": "propagation"},
     "vanilla": {"risk_gradient": "vanilla", "imputer": "features", "samples": 20},
 }
 BESIDE = (0.0, 0.4, 1.6, 10.0)  # λ of all but the default, which takes its own
@@ -82,7 +82,7 @@ def by_weight(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
     for method, runs in results.items():
         for k, member in enumerate(runs[0]["members"]):
             tests = [run["members"][k]["test"] for run in runs]
-            lines.append([method, f"{member['weight']:g}", *describe(tests)])
+            lines.append([method, f"{member['lambda']:g}", *describe(tests)])
     return lines
 
 
@@ -91,7 +91,7 @@ def chosen(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
     lines = [["method", "budget %", "λ chosen", "error %", "DEO %", "floor %", "positive rate"]]
     for method, runs in results.items():
         validation = [[member["val"] for member in run["members"]] for run in runs]
-        weights = tuple(member["weight"] for member in runs[0]["members"])
+        weights = tuple(member["lambda"] for member in runs[0]["members"])
         for budget in BUDGETS:
             one = select(weights, pooled(validation), within=budget)
             each = [select(weights, of_seed, within=budget) for of_seed in validation]

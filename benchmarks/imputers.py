@@ -27,7 +27,7 @@ from pyro_fairvae.evaluation.members import score_imputers
 from pyro_fairvae.evaluation.metrics import imputation_scores
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.report.text import align
-from pyro_fairvae.risks import IMPUTERS, gaussian_field
+from pyro_fairvae.risks import IMPUTERS, propagate_labels
 from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.single_run import load_parts
 
@@ -51,7 +51,7 @@ def one_seed(group: str, seed: int) -> dict[str, Any]:
     hidden = parts.train.y_obs == parts.train.classes
     labels = cat([parts.train.y_obs, full((len(rows) - truth.rows,), parts.train.classes)])
     start = time.perf_counter()
-    field = gaussian_field(features, labels, parts.train.classes)[: truth.rows]
+    field = propagate_labels(features, labels, parts.train.classes)[: truth.rows]
     seconds = time.perf_counter() - start
     scores["label"]["field"] = imputation_scores(field[hidden].numpy(), truth.y[hidden.numpy()])
 

@@ -75,10 +75,10 @@ def main() -> None:
         model = FairSSVAEClassifier(random_state=seed).fit(X[train], y[train], sensitive_features=sex[train])
         ours = time.perf_counter() - start
         print(f"\nseed {seed}: FairSSVAEClassifier {ours:.0f} s for {len(model.frontier_)} members")
-        print("  chosen weight", model.frontier_["weight"][model.selected_])
+        print("  chosen λ", model.frontier_["lambda"][model.selected_])
         print(model.channels_.to_string(index=False))
-        for weight in model.frontier_["weight"]:
-            decided = model.select(weight=weight).predict(X[test])
+        for weight in model.frontier_["lambda"]:
+            decided = model.select(lambda_=weight).predict(X[test])
             found = evaluate(truth[0], (decided == ">50K").astype(int), truth[1], 2)
             audited = audit(y[test], decided, sex[test], X=X[test], model=model).metrics.loc["deo"]
             ends = [

@@ -24,7 +24,7 @@ from torch.nn import functional
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program, Settings
-from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Batch, Columns, Observed
 
 COLUMNS = Columns(5, (7, 16, 7, 14, 6, 41, 2))  # those of Adult
@@ -54,7 +54,7 @@ class HandWritten(nn.Module):
         self.channel_y = nn.Parameter(torch.full((2, 2), 8.0))
         self.pi = nn.Parameter(torch.full((4,), 8.0))
         self.settings = settings
-        self.memory = RiskTerm(settings.fairness).estimator.memory
+        self.memory = RiskLoss(settings.fairness).estimator.memory
         self.remembered: Tensor | None = None
 
     def channel(self, raw: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,7 @@ class HandWritten(nn.Module):
 
     def loss(self, batch: Batch, weight: float) -> Tensor:
         x, rows = batch.x, len(batch.x)
-        kappa, s = self.settings.weights.kappa, self.settings.weights.s
+        kappa, s = self.settings.objective_weights.kappa, self.settings.objective_weights.s
         pieces = ((x[:, : COLUMNS.numbers, None] - self.edges[:-1]) / self.edges.diff()).clamp(0, 1)
         features = self.trunk(torch.cat([x, pieces.flatten(1)], -1))
         log_a, kl_a = self.channel(self.channel_a, batch.a_obs)
@@ -112,7 +112,7 @@ class HandWritten(nn.Module):
         likelihoods = kappa * elbo / rows + s * evidence + imputer.flatten(1).logsumexp(-1).mean()
         p = (class_logits / self.settings.fairness.temperature).softmax(-1)
         label = (self.label(features).log_softmax(-1) + log_y).detach().softmax(-1)
-        decisions = self.settings.weights.omega * (1 - (p * label).sum(-1).mean())
+        decisions = self.settings.objective_weights.omega * (1 - (p * label).sum(-1).mean())
         return kl / TABLE_ROWS - likelihoods + decisions + self.risk(p, imputer.detach(), weight)
 
     def risk(self, p: Tensor, log_imputed: Tensor, weight: float) -> Tensor:
@@ -152,7 +152,9 @@ def hand_written_step(settings: Settings, batch: Batch) -> Callable[[], object]:
 
 def members_step(members: int, settings: Settings, batch: Batch, table: Observed) -> Callable[[], object]:
     program = Program(table, settings, [0] * members)
-    objective = FairELBO(TABLE_ROWS, torch.ones(members), RiskTerm(settings.fairness), settings.weights)
+    objective = FairELBO(
+        TABLE_ROWS, torch.ones(members), RiskLoss(settings.fairness), settings.objective_weights
+    )
     optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
     svi = SVI(program.model, program.guide, optimizer, objective)
     store = pyro.get_param_store()

@@ -19,7 +19,7 @@ from pyro_fairvae.run.user_table import (
     features_of,
     listed,
     open_model,
-    source_of,
+    reading_of,
     warnings_in_words,
 )
 
@@ -38,13 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depends-on", default=DEPENDS_ON[0], choices=DEPENDS_ON,
         help="what withholding may depend on (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--level", type=float, default=0.9, help="of intervals (default: %(default)s)")
+    parser.add_argument(
+        "--confidence", type=float, default=0.9, help="level of intervals (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, help="JSON file for what is found")
 
 
 def run(arguments: argparse.Namespace) -> None:
     model, table = open_model(arguments)
-    source = source_of(model)
+    source = reading_of(model)
     label: str = arguments.label or source.get("label", "")
     groups: list[str] = listed(arguments.group or "") or source.get("groups", [])
     require(bool(label and groups), "the model was fitted in Python: name --label and --group.")
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
             X=features,
             model=model if model.knows_groups_ else None,
             depends_on=arguments.depends_on,
-            level=arguments.level,
+            confidence=arguments.confidence,
         )
     if arguments.out is not None:
         write_json(arguments.out, found.to_dict())

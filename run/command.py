@@ -79,7 +79,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
 def _metavar(option: Option) -> str:
     word = {"int": "N", "float": "X", "str": "NAME"}[option.kind.__name__]
-    return f"{word},{word},…" if option.many else word
+    return f"{word},{word},…" if option.is_list else word
 
 
 def _help(option: Option) -> str:
@@ -87,8 +87,8 @@ def _help(option: Option) -> str:
         return option.help
     each = (
         [value if isinstance(value, str) else f"{value:g}" for value in option.default or ()]
-        if option.many
+        if option.is_list
         else []
     )
-    default = ",".join(each) if option.many else option.default
+    default = ",".join(each) if option.is_list else option.default
     return f"{option.help} (default: {default})".replace("%", "%%")

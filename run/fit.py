@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--risk", default=defaults.risk, help=f"what is to be alike (default: {defaults.risk})"
     )
     parser.add_argument(
-        "--weights", default=",".join(f"{weight:g}" for weight in defaults.weights), metavar="X,…",
+        "--lambdas", default=",".join(f"{weight:g}" for weight in defaults.lambdas), metavar="X,…",
         help="λ of each member of the frontier (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
             name not in (arguments.label, *groups),
             f"{name!r} is the label or a group, which are no features anyway; leave it out of --drop.",
         )
-    weights = _numbers(arguments.weights)
+    lambdas = _numbers(arguments.lambdas)
     table = read_table(arguments.data, words, values)
     table.columns = pd.Index(check_names(table))
     label = take_columns(table, [arguments.label], "label").iloc[:, 0]
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
     audited = _held_out(len(table), arguments.holdout, arguments.seed)
     model = FairSSVAEClassifier(
         risk=arguments.risk,
-        weights=weights,
+        lambdas=lambdas,
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
         device=str(device),
@@ -171,5 +171,5 @@ def _numbers(words: str) -> tuple[float, ...]:
     try:
         return tuple(map(float, listed(words)))
     except ValueError:
-        require(False, f"--weights expects numbers with commas between, got {words!r}.")
+        require(False, f"--lambdas expects numbers with commas between, got {words!r}.")
         raise

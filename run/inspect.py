@@ -20,7 +20,7 @@ from pyro_fairvae.run.command import add_options, given_options
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build
-from pyro_fairvae.report import draw_posterior, posterior_table
+from pyro_fairvae.report import draw_channel, posterior_table
 from pyro_fairvae.studies.inspecting import InspectConfig, inspect_runs, write_inference_data
 
 TITLES = {"a": "P(ã | a), what people say of their group", "y": "P(ỹ | y), what is written down of the label"}
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name, draws in inspected.draws.items():
         print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
         truth = None if inspected.truth is None else inspected.truth[name]
-        draw_posterior(out / f"channel-{name}.png", draws, truth)
+        draw_channel(out / f"channel-{name}.png", draws, truth)
     print(f"({inspected.describes})")
     for words in inspected.warnings:
         print(f"warning: {words}")

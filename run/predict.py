@@ -5,7 +5,7 @@ that the model does not know are not looked at; categories that it never saw are
 
 Examples:
   fairvae predict model new.csv
-  fairvae predict model new.csv --weight 1.6 --keep id --groups --out decisions.csv
+  fairvae predict model new.csv --lambda 1.6 --keep id --groups --out decisions.csv
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     predictions[chances] = predictions[chances].map("{:.6g}".format)
     write_whole(arguments.out, pd.concat([kept, predictions], axis=1).to_csv(index=False))
     counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
-    print(f"{len(table)} rows decided by the member at λ = {model.fit_.weights_of_risk[model.selected_]:g}")
+    print(f"{len(table)} rows decided by the member at λ = {model.fit_.lambdas[model.selected_]:g}")
     print(f"({counts}); they are in {arguments.out}")
 
 

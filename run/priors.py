@@ -10,7 +10,7 @@ from pyro_fairvae.run.command import add_options, add_place, given_options, prep
 from pyro_fairvae.base.options import build
 from pyro_fairvae.channels import priors
 from pyro_fairvae.posterior.summaries import describe, prior_draws
-from pyro_fairvae.report import align, draw_posterior, draw_prior_study, draw_study_metrics, prior_table
+from pyro_fairvae.report import align, draw_channel, draw_prior_study, draw_study_metrics, prior_table
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lines, study
@@ -29,7 +29,7 @@ SHOW = f"""Draw a prior and look at it before there are any data.
 
 {(priors.__doc__ or "").partition(chr(10) * 2)[2]}
 Presets:
-{chr(10).join(f"  {name:9} {preset.says}" for name, preset in priors.PRESETS.items())}
+{chr(10).join(f"  {name:9} {preset.says}" for name, preset in priors.PRIOR_PRESETS.items())}
 
 Examples:
   fairvae priors show paper
@@ -73,7 +73,7 @@ def show(arguments: argparse.Namespace) -> None:
     draws = prior_draws(channel)
     print(prior_table(channel, describe(draws)))
     if arguments.figure is not None:
-        draw_posterior(arguments.figure, draws)
+        draw_channel(arguments.figure, draws)
         print(f"\nDensities are in {arguments.figure}")
 
 

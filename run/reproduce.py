@@ -42,7 +42,7 @@ from pyro_fairvae.studies.config import ENVIRONMENT, environment
 from pyro_fairvae.studies.jobs import Left, Outcome
 from pyro_fairvae.studies.pools import BACKENDS
 from pyro_fairvae.studies.reproduction import (
-    PRESETS,
+    GRID_PRESETS,
     ReproduceConfig,
     Reproduction,
     estimate,
@@ -53,7 +53,7 @@ from pyro_fairvae.studies.reproduction import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--preset", help=f"{', '.join(PRESETS)} (default: quick)", default="quick")
+    parser.add_argument("--preset", help=f"{', '.join(GRID_PRESETS)} (default: quick)", default="quick")
     parser.add_argument("--out", type=Path, help="folder for everything (default: runs/reproduce-PRESET)")
     parser.add_argument("--backend", default="local", help=f"{', '.join(BACKENDS)} (default: local)")
     parser.add_argument("--workers", type=int, help="jobs at a time, one thread each; all cores unless given")

@@ -28,9 +28,9 @@ from pyro_fairvae.base.options import build, nested, option
 from pyro_fairvae.data import DATASETS
 from pyro_fairvae.inference.training import Progress, resolve_device, skip_validation
 from pyro_fairvae.report import (
+    draw_channel,
     draw_faces,
     draw_frontier,
-    draw_posterior,
     draw_training,
     imputation_table,
     results_table,
@@ -48,7 +48,7 @@ from pyro_fairvae.studies.single_run import (
     train_run,
 )
 
-SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
+PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,16 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
         result.group_names,
     )
     draws = kept_draws(result.draws, source_of(result.draws), result.fit.program.guide.channel_a)
-    draw_posterior(out / POSTERIOR_FIGURE, draws, config.data.truth_by_channel()["a"])
+    draw_channel(out / POSTERIOR_FIGURE, draws, config.data.truth_by_channel()["a"])
     if result.faces is not None:
         draw_faces(out / FACES_FIGURE, result.faces)
 
 
 def _parts(done: Progress) -> str:
     """The parts of the objective, as means over members, for the progress bar."""
-    means = {short: sum(row[part] for row in done.rows) / len(done.rows) for part, short in SHOWN.items()}
+    means = {
+        short: sum(row[part] for row in done.rows) / len(done.rows) for part, short in PARTS_SHOWN.items()
+    }
     return " ".join(f"{short} {mean:.3f}" for short, mean in means.items())
 
 

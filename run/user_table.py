@@ -29,7 +29,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit")
     parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
     member = parser.add_mutually_exclusive_group()
-    member.add_argument("--weight", type=float, help="decide by the member with this λ (default: as fitted)")
+    member.add_argument(
+        "--lambda",
+        dest="lambda_",
+        metavar="X",
+        type=float,
+        help="decide by the member with this λ (default: as fitted)",
+    )
     member.add_argument(
         "--max-disparity", type=float, help="decide by the most accurate member that is at most so unfair"
     )
@@ -42,9 +48,9 @@ def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.D
         check_writable(arguments.out)
     device: torch.device = prepare(arguments)
     model = FairSSVAEClassifier.load(arguments.model, str(device))
-    if arguments.weight is not None or arguments.max_disparity is not None:
-        model.select(arguments.max_disparity, weight=arguments.weight)
-    source = source_of(model)
+    if arguments.lambda_ is not None or arguments.max_disparity is not None:
+        model.select(arguments.max_disparity, lambda_=arguments.lambda_)
+    source = reading_of(model)
     text = [each.name for each in model.encoder_.categories if each.is_text]
     return model, read_table(arguments.data, source.get("missing", ()), source.get("values", ()), text)
 
@@ -76,7 +82,7 @@ def listed(words: str) -> list[str]:
     return [word.strip() for word in words.split(",") if word.strip()]
 
 
-def source_of(model: FairSSVAEClassifier) -> dict[str, Any]:
+def reading_of(model: FairSSVAEClassifier) -> dict[str, Any]:
     """How fairvae fit read its table; empty for a model that was fitted in Python."""
     return dict(model.source_)
 

@@ -37,7 +37,7 @@ def test_the_quickstart_runs(adult: Table, monkeypatch: pytest.MonkeyPatch, tmp_
     """On 1,500 people instead of 36,000 and 12,842, in a few epochs."""
     people = raw_adult().iloc[[*range(1000), *range(36_000, 36_500)]]
     monkeypatch.setattr(data, "raw_adult", lambda: people)
-    quick = partial(FairSSVAEClassifier, weights=(0.0, 1.0), epochs=3, hidden=16, intervals="given_h")
+    quick = partial(FairSSVAEClassifier, lambdas=(0.0, 1.0), epochs=3, hidden=16, intervals="given_h")
     monkeypatch.setattr(estimator, "FairSSVAEClassifier", quick)
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", QUICKSTART, flags=re.DOTALL)

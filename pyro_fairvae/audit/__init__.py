@@ -5,7 +5,7 @@
 >>> found.metrics.loc["deo", ["estimate", "low", "high"]]
 """
 
-from pyro_fairvae.audit.auditing import DEPENDS_ON, METRICS, audit
+from pyro_fairvae.audit.auditing import AUDITED, DEPENDS_ON, audit
 from pyro_fairvae.audit.result import Audit
 
-__all__ = ["DEPENDS_ON", "METRICS", "Audit", "audit"]
+__all__ = ["AUDITED", "DEPENDS_ON", "Audit", "audit"]

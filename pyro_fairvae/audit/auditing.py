@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from pyro_fairvae.audit.bounds import worst_case
-from pyro_fairvae.audit.control_variates import Anchored, Rates, Rows
+from pyro_fairvae.audit.control_variates import AuditedRates, AuditedRows, ControlVariates
 from pyro_fairvae.audit.inputs import code_rows, imputed_groups, positive_label
 from pyro_fairvae.audit.intervals import largest_interval
 from pyro_fairvae.audit.result import Audit
@@ -18,7 +18,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.schema.attributes import Attributes
 
-METRICS = {
+AUDITED = {
     "deo": "largest difference between groups of P(Ŷ = y | Y = y, A), over labels y",
     "deopp": "difference between groups of P(Ŷ = y | Y = y, A) for the label that matters",
     "ddp": "largest difference between groups of P(Ŷ = c | A), over decisions c",
@@ -38,7 +38,7 @@ def audit(
     groups_proba: Any = None,
     depends_on: str = "group",
     pos_label: Any = None,
-    level: float = 0.9,
+    confidence: float = 0.9,
     missing_values: Sequence[Any] = (),
     random_state: int = 0,
 ) -> Audit:
@@ -64,7 +64,7 @@ def audit(
         groups apart.
     pos_label
         The label of DEOPP; the last in order unless given.
-    level
+    confidence
         The share of cases in which an interval is to hold, from 0.5 to below 1.
     missing_values
         What else than NaN or None means that a group is not stated, such as ``("unknown",)``; as the model
@@ -80,7 +80,7 @@ def audit(
     sampling error.
     """
     choose("assumption", depends_on, DEPENDS_ON)
-    require(0.5 <= level < 1, f"level must be within [0.5, 1), got {level}.")
+    require(0.5 <= confidence < 1, f"confidence must be within [0.5, 1), got {confidence}.")
     rows, attributes, classes = code_rows(y_true, y_pred, sensitive_features, missing_values, model)
     positive = positive_label(pos_label, classes)
     notes: list[str] = []
@@ -96,14 +96,14 @@ def audit(
     imputed = imputed_groups(rows, attributes, X, model, groups_proba, random_state)
     if imputed is None and X is not None and not rows.stated.all():
         notes.append("X is not used: some group is stated by too few rows to learn from.")
-    rows = Rows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
-    anchored = Anchored(rows, None if imputed is None else imputed[kept], by_label)
-    notes += _notes(rows, attributes, classes, anchored, by_label)
-    odds, odds_stated = anchored.odds(), anchored.odds(adjusted=False)
-    parity, parity_stated = anchored.parity(), anchored.parity(adjusted=False)
+    rows = AuditedRows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
+    estimates = ControlVariates(rows, None if imputed is None else imputed[kept], by_label)
+    notes += _notes(rows, attributes, classes, estimates, by_label)
+    odds, odds_stated = estimates.odds(), estimates.odds(adjusted=False)
+    parity, parity_stated = estimates.parity(), estimates.parity(adjusted=False)
     everything = range(len(classes))
     metrics = {
-        name: _metric(rows, found, stated, over, level, given_label)
+        name: _metric(rows, found, stated, over, confidence, given_label)
         for name, found, stated, over, given_label in (
             ("deo", odds, odds_stated, everything, True),
             ("deopp", odds, odds_stated, [positive], True),
@@ -112,12 +112,16 @@ def audit(
     }
     names = attributes.group_names
     words = [word_of(each) for each in classes]
-    rates = _rate_lines(odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], names, rows, level, True)
-    rates += _rate_lines(parity, parity_stated, [f"P(Ŷ = {w})" for w in words], names, rows, level, False)
+    rates = _rate_lines(
+        odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], names, rows, confidence, True
+    )
+    rates += _rate_lines(
+        parity, parity_stated, [f"P(Ŷ = {w})" for w in words], names, rows, confidence, False
+    )
     return Audit(
         pd.DataFrame(metrics).T.rename_axis("metric"),
         pd.DataFrame(rates),
-        _group_lines(rows, names, anchored, level),
+        _group_lines(rows, names, estimates, confidence),
         {
             "rows": len(rows),
             "stated": int(rows.stated.sum()),
@@ -125,7 +129,7 @@ def audit(
             "unlabelled": int((rows.y == rows.classes).sum()),
         },
         depends_on,
-        level,
+        confidence,
         tuple(notes),
     )
 
@@ -135,12 +139,17 @@ def _pairs(groups: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _metric(
-    rows: Rows, found: Rates, stated: Rates, over: Sequence[int], level: float, given_label: bool
+    rows: AuditedRows,
+    found: AuditedRates,
+    stated: AuditedRates,
+    over: Sequence[int],
+    confidence: float,
+    given_label: bool,
 ) -> dict[str, float]:
     """A largest difference over the classes ``over`` and all pairs of groups that have a rate."""
     line: dict[str, float] = {}
     for prefix, rates in (("", found), ("stated_", stated)):
-        estimate, low, high = _largest(rates, over, level)
+        estimate, low, high = _largest(rates, over, confidence)
         line |= {f"{prefix}estimate": estimate, f"{prefix}low": low, f"{prefix}high": high}
     # A class in which no two groups can be compared is left out, as in the estimate.
     bounds = [found for found in (_bounds(rows, c, given_label) for c in over) if not np.isnan(found).any()]
@@ -149,7 +158,7 @@ def _metric(
     return line
 
 
-def _largest(rates: Rates, over: Sequence[int], level: float) -> tuple[float, float, float]:
+def _largest(rates: AuditedRates, over: Sequence[int], confidence: float) -> tuple[float, float, float]:
     groups = rates.values.shape[1]
     contrasts = []
     for c in over:
@@ -161,11 +170,11 @@ def _largest(rates: Rates, over: Sequence[int], level: float) -> tuple[float, fl
         return float("nan"), float("nan"), float("nan")
     matrix = np.array(contrasts)
     differences = matrix @ np.nan_to_num(rates.values.ravel())
-    low, high = largest_interval(differences, matrix @ rates.covariance() @ matrix.T, level)
+    low, high = largest_interval(differences, matrix @ rates.covariance() @ matrix.T, confidence)
     return float(differences.max()), low, high
 
 
-def _bounds(rows: Rows, c: int, given_label: bool) -> tuple[float, float]:
+def _bounds(rows: AuditedRows, c: int, given_label: bool) -> tuple[float, float]:
     """Bounds of the difference in P(Ŷ = c | Y = c, A), or P(Ŷ = c | A), on these rows."""
     inside = rows.y == c if given_label else np.ones(len(rows), dtype=bool)
     hit = rows.decided == c
@@ -178,15 +187,15 @@ def _bounds(rows: Rows, c: int, given_label: bool) -> tuple[float, float]:
 
 
 def _rate_lines(
-    found: Rates,
-    stated: Rates,
+    found: AuditedRates,
+    stated: AuditedRates,
     titles: Sequence[str],
     names: Sequence[str],
-    rows: Rows,
-    level: float,
+    rows: AuditedRows,
+    confidence: float,
     given_label: bool,
 ) -> list[dict[str, Any]]:
-    z = stats.norm.ppf((1 + level) / 2)
+    z = stats.norm.ppf((1 + confidence) / 2)
     lines = []
     for c, title in enumerate(titles):
         for g, name in enumerate(names):
@@ -203,9 +212,11 @@ def _rate_lines(
     return lines
 
 
-def _group_lines(rows: Rows, names: Sequence[str], anchored: Anchored, level: float) -> pd.DataFrame:
+def _group_lines(
+    rows: AuditedRows, names: Sequence[str], estimates: ControlVariates, confidence: float
+) -> pd.DataFrame:
     stated = np.bincount(rows.group[rows.stated], minlength=rows.groups)
-    rate, low, high = anchored.withholding(float(stats.norm.ppf((1 + level) / 2)))
+    rate, low, high = estimates.withholding(float(stats.norm.ppf((1 + confidence) / 2)))
     if rows.stated.all():
         rate, low, high = np.zeros((3, rows.groups))
     total = (~rows.stated).sum()
@@ -222,7 +233,7 @@ def _group_lines(rows: Rows, names: Sequence[str], anchored: Anchored, level: fl
 
 
 def _notes(
-    rows: Rows, attributes: Attributes, classes: np.ndarray, anchored: Anchored, by_label: bool
+    rows: AuditedRows, attributes: Attributes, classes: np.ndarray, estimates: ControlVariates, by_label: bool
 ) -> list[str]:
     notes = []
     withheld = not rows.stated.all()
@@ -242,7 +253,7 @@ def _notes(
                 notes.append(
                     f"few rows of {name} with label {label} state their group ({stating}); mind intervals."
                 )
-    misfit = anchored.misfit()
+    misfit = estimates.misfit()
     if misfit < MISFIT:
         reason = "group and label" if by_label else "group"
         advice = (
@@ -252,13 +263,13 @@ def _notes(
             f"withholding seems to depend on more than the {reason} (p = {misfit:.2g}); estimates may be "
             f"off. {advice}"
         )
-    lost = [name for name, told in zip(attributes.group_names, anchored.told, strict=True) if not told]
+    lost = [name for name, told in zip(attributes.group_names, estimates.told, strict=True) if not told]
     if by_label and lost:
         notes.append(
             f"how often {', '.join(lost)} withhold at each label cannot be told; DDP leaves them out. "
             "Give X or groups_proba, or more rows."
         )
-    elif by_label and withheld and not anchored.helps:
+    elif by_label and withheld and not estimates.helps:
         notes.append("without imputed groups DDP rests on labels and decisions alone; give X.")
     if withheld and not by_label:
         notes.append(

@@ -1,4 +1,4 @@
-r"""Rates of groups from the rows that state theirs, made sharper by those that do not.
+r"""AuditedRates of groups from the rows that state theirs, made sharper by those that do not.
 
 Let S say whether a row states its group A. Where withholding depends on the group alone, the rows that state
 group a are a sample of that group, so a rate :math:`P(\hat Y = c | Y = y, A = a)` among them is unbiased.
@@ -25,15 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-FOLDS = 5
-FEWEST = 10  # rows on either side that a moment needs
+MOMENT_FOLDS = 5
+FEWEST_STATED = 10  # rows on either side that a moment needs
 ROUNDS = 3  # of weighting moments and estimating w
 RELEVANT = 3.0  # standard errors by which an imputation must go with the group to count
 DRAWN = 0.25  # to the mean, of variances under the assumption
 
 
 @dataclass(frozen=True)
-class Rows:
+class AuditedRows:
     """Audited rows: ``y`` (C where unknown), ``decided``, and ``group`` (G where withheld), (rows,) each."""
 
     y: np.ndarray
@@ -51,7 +51,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Rates:
+class AuditedRates:
     """Estimates (classes, groups), NaN where no row tells, and what each row adds to their errors.
 
     ``influence`` is (rows, classes, groups), and its mean is 0; ``extra`` is variance that few rows hide.
@@ -112,13 +112,13 @@ def _inverse_root(matrix: np.ndarray) -> np.ndarray:
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
 
 
-class Anchored:
+class ControlVariates:
     """Rates of groups among ``rows``; ``imputed`` is P(a | x, y, ŷ), (rows, groups), where there is one.
 
     ``by_label`` says that withholding may depend on the label; rows without one must then be left out.
     """
 
-    def __init__(self, rows: Rows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
+    def __init__(self, rows: AuditedRows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
         self.rows, self.by_label = rows, by_label
         self.functions = _functions(rows, imputed)
         kinds = rows.classes if by_label else 1
@@ -132,9 +132,10 @@ class Anchored:
         self.moments = Moments(self.functions, self.weighs, start)
         # Entries that moments tell, or that are 1, or of no row at all.
         self.known = self.moments.known | (start == 1) | (self.weighs.sum(0) == 0)
-        self.fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
+        self.fold = np.random.default_rng(0).permutation(len(rows)) % MOMENT_FOLDS
         self.elsewhere = [
-            Moments(self.functions[self.fold != f], self.weighs[self.fold != f], start) for f in range(FOLDS)
+            Moments(self.functions[self.fold != f], self.weighs[self.fold != f], start)
+            for f in range(MOMENT_FOLDS)
         ]
 
     @property
@@ -147,16 +148,16 @@ class Anchored:
         """Whether the moments tell how often a group withholds, (groups,)."""
         return np.asarray(self.known.reshape(self.rows.groups, -1).all(1))
 
-    def odds(self, adjusted: bool = True) -> Rates:
+    def odds(self, adjusted: bool = True) -> AuditedRates:
         """P(Ŷ = y | Y = y, A = a), (classes, groups)."""
         return self._rates([self.rows.y == c for c in range(self.rows.classes)], False, adjusted)
 
-    def parity(self, adjusted: bool = True) -> Rates:
+    def parity(self, adjusted: bool = True) -> AuditedRates:
         """P(Ŷ = c | A = a), (classes, groups)."""
         everyone = np.ones(len(self.rows), dtype=bool)
         return self._rates([everyone] * self.rows.classes, self.by_label and adjusted, adjusted)
 
-    def _rates(self, conditions: list[np.ndarray], weighted: bool, adjusted: bool) -> Rates:
+    def _rates(self, conditions: list[np.ndarray], weighted: bool, adjusted: bool) -> AuditedRates:
         rows = self.rows
         values = np.full((rows.classes, rows.groups), np.nan)
         influence = np.zeros((len(rows), rows.classes, rows.groups))
@@ -181,7 +182,7 @@ class Anchored:
                 values[c, g] = np.clip(rate, 0, 1)
                 influence[:, c, g] = (error - error.mean()) / share
                 extra[c, g] = _left_out(int((inside & hit).sum()), int(inside.sum()))
-        return Rates(values, influence, extra)
+        return AuditedRates(values, influence, extra)
 
     def _of_weights(self, inside: np.ndarray) -> np.ndarray:
         """What the estimate of w adds to the errors of a sum over rows that it weighs, (rows,)."""
@@ -247,7 +248,7 @@ class Anchored:
         return np.asarray((1 - DRAWN) * fitted + DRAWN * np.average(weight - 1, weights=weight))
 
 
-def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
+def _functions(rows: AuditedRows, imputed: np.ndarray | None) -> np.ndarray:
     """φ, (rows, K): indicators of (y, ŷ), each also times the imputed P of all groups but the last.
 
     Imputations count where they go with the group among those who state it. Others would tell nothing of w,
@@ -258,9 +259,9 @@ def _functions(rows: Rows, imputed: np.ndarray | None) -> np.ndarray:
         for c in range(rows.classes):
             cell = (rows.y == y) & (rows.decided == c)
             fewest = min(int((cell & rows.stated).sum()), int((cell & ~rows.stated).sum()))
-            if fewest >= FEWEST:
+            if fewest >= FEWEST_STATED:
                 found.append(cell.astype(float))
-            if imputed is not None and fewest >= FEWEST * rows.groups:
+            if imputed is not None and fewest >= FEWEST_STATED * rows.groups:
                 inside = cell & rows.stated
                 found += [
                     cell * imputed[:, g]

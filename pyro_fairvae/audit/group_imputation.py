@@ -7,26 +7,26 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import StratifiedKFold
 
-from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit.control_variates import AuditedRows
 from pyro_fairvae.data.table_encoder import FrameEncoder, numbers_of
 
-FOLDS = 5
-FEWEST = 10  # stating rows of each group that learning takes
+TREE_FOLDS = 5
+FEWEST_OF_GROUP = 10  # stating rows of each group that learning takes
 
 
-def impute_groups(table: pd.DataFrame, rows: Rows, seed: int) -> np.ndarray | None:
+def impute_groups(table: pd.DataFrame, rows: AuditedRows, seed: int) -> np.ndarray | None:
     """Probabilities (rows, groups); None where a group has too few rows that state it.
 
-    Rows that state their group are scored by trees of other folds, the others by the mean over folds.
+    AuditedRows that state their group are scored by trees of other folds, the others by the mean over folds.
     """
     stated = np.flatnonzero(rows.stated)
     counts = np.bincount(rows.group[stated], minlength=rows.groups)
-    if counts.min() < FEWEST:
+    if counts.min() < FEWEST_OF_GROUP:
         return None
     features, categorical = _features(table, rows)
     withheld = np.flatnonzero(~rows.stated)
     probability = np.zeros((len(rows), rows.groups))
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    folds = StratifiedKFold(TREE_FOLDS, shuffle=True, random_state=seed)
     for inside, outside in folds.split(stated, rows.group[stated]):
         trees = HistGradientBoostingClassifier(
             categorical_features=categorical, max_iter=60, early_stopping=False, random_state=seed
@@ -34,11 +34,11 @@ def impute_groups(table: pd.DataFrame, rows: Rows, seed: int) -> np.ndarray | No
         trees.fit(features[stated[inside]], rows.group[stated[inside]])
         probability[stated[outside]] = trees.predict_proba(features[stated[outside]])
         if len(withheld):
-            probability[withheld] += trees.predict_proba(features[withheld]) / FOLDS
+            probability[withheld] += trees.predict_proba(features[withheld]) / TREE_FOLDS
     return probability
 
 
-def _features(table: pd.DataFrame, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def _features(table: pd.DataFrame, rows: AuditedRows) -> tuple[np.ndarray, np.ndarray]:
     """Numbers as they are, categories, label and decision as codes, and which are codes."""
     encoder = FrameEncoder.learn(table)
     of = encoder.aligned(table)

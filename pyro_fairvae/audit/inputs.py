@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit.control_variates import AuditedRows
 from pyro_fairvae.audit.group_imputation import impute_groups
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import MANY, code_groups, code_labels, shorten, word_of
@@ -18,7 +18,7 @@ from pyro_fairvae.schema.attributes import Attributes
 
 def code_rows(
     y_true: Any, y_pred: Any, sensitive_features: Any, missing_values: Sequence[Any], model: Any
-) -> tuple[Rows, Attributes, np.ndarray]:
+) -> tuple[AuditedRows, Attributes, np.ndarray]:
     """Everything as codes, of the groups of ``model`` where it names them."""
     known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
     unsaid = missing_values if len(missing_values) else getattr(model, "missing_values", ())
@@ -45,7 +45,7 @@ def code_rows(
         f"y_true, y_pred and sensitive_features have {len(y)}, {len(decided)} and {len(groups.outcomes)} "
         "rows; they must have the same number.",
     )
-    rows = Rows(y, decided, groups.codes, len(classes), groups.attributes.groups)
+    rows = AuditedRows(y, decided, groups.codes, len(classes), groups.attributes.groups)
     require(
         bool(rows.stated.any()), "no row states its group in full; an audit is anchored on those that do."
     )
@@ -78,7 +78,7 @@ def positive_label(pos_label: Any, classes: np.ndarray) -> int:
 
 
 def imputed_groups(
-    rows: Rows, attributes: Attributes, X: Any, model: Any, groups_proba: Any, seed: int
+    rows: AuditedRows, attributes: Attributes, X: Any, model: Any, groups_proba: Any, seed: int
 ) -> np.ndarray | None:
     require(
         model is None or (X is not None and groups_proba is None),

@@ -24,8 +24,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-DRAWS = 2000
-STEPS = 14  # of bisection
+SIMULATED = 2000
+BISECTIONS = 14  # of bisection
 SWEEPS = 100  # at most, of a projection
 EXACT = 1e-7
 
@@ -40,7 +40,7 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
     root = vectors[:, kept] * np.sqrt(values[kept])  # d = d̂ + root · normal
     deviation = np.linalg.norm(root, axis=1)
     active = deviation > 0
-    noise = np.random.default_rng(0).standard_normal((DRAWS, root.shape[1]))
+    noise = np.random.default_rng(0).standard_normal((SIMULATED, root.shape[1]))
     normals = root[active] / deviation[active, None]
 
     def rejected(c: float) -> bool:
@@ -48,10 +48,10 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
         reach = reach_below(c / deviation[active], level)
         if (bound >= 0).all():
             return bool((bound > reach).all())
-        nearest = project(np.zeros((1, root.shape[1])), normals, bound)
+        nearest = project_onto_faces(np.zeros((1, root.shape[1])), normals, bound)
         distance = float(np.square(nearest).sum())
         drawn = nearest + noise
-        simulated = np.square(drawn - project(drawn, normals, bound)).sum(1)
+        simulated = np.square(drawn - project_onto_faces(drawn, normals, bound)).sum(1)
         below = (bound - drawn @ normals.T > reach).all(1).mean()
         return distance > np.quantile(simulated, level + below)
 
@@ -64,7 +64,7 @@ def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: flo
 def reach_below(size: np.ndarray, level: float) -> np.ndarray:
     """t with P(size − t ≤ |size + n| ≤ size + t) = level, n normal."""
     low, high = (np.full_like(size, ndtri(at)) for at in (level, (1 + level) / 2))
-    for _ in range(2 * STEPS):
+    for _ in range(2 * BISECTIONS):
         t = (low + high) / 2
         outside = ndtr(-t) + np.maximum(ndtr(-t) - ndtr(t - 2 * size), 0.0)
         low, high = np.where(outside > 1 - level, (t, high), (low, t))
@@ -73,13 +73,13 @@ def reach_below(size: np.ndarray, level: float) -> np.ndarray:
 
 def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Where ``holds``, true at ``low``, stops to be so on the way to ``high``, by bisection."""
-    for _ in range(STEPS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return (low + high) / 2
 
 
-def project(points: np.ndarray, normals: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+def project_onto_faces(points: np.ndarray, normals: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The nearest points with ⟨normal, x⟩ ≤ bound for all of the unit normals (Hildreth's algorithm).
 
     Each point, (points, dimensions), has a multiplier for each face, by which faces are met in turn.

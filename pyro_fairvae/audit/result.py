@@ -25,7 +25,7 @@ class Audit:
     groups: pd.DataFrame
     rows: dict[str, int]
     depends_on: str
-    level: float
+    confidence: float
     notes: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class Audit:
             "groups": _records(self.groups.reset_index()),
             "rows": self.rows,
             "depends_on": self.depends_on,
-            "level": self.level,
+            "confidence": self.confidence,
             "notes": list(self.notes),
         }
 
@@ -48,12 +48,12 @@ class Audit:
             _table(content["groups"]).set_index("group"),
             dict(content["rows"]),
             content["depends_on"],
-            content["level"],
+            content["confidence"],
             tuple(content["notes"]),
         )
 
     def __str__(self) -> str:
-        shown = f"{100 * self.level:g} %"
+        shown = f"{100 * self.confidence:g} %"
         metrics = pd.DataFrame(
             {
                 "estimate": self.metrics["estimate"].map(_number),

@@ -31,11 +31,11 @@ def nested(cls: type) -> Any:
 
 @dataclass(frozen=True)
 class Option:
-    """A flat option: ``kind`` is int, float or str; ``many`` of them where it is a tuple."""
+    """A flat option: ``kind`` is int, float or str; a list of them where ``is_list``."""
 
     name: str
     kind: type
-    many: bool
+    is_list: bool
     optional: bool
     default: Any
     help: str
@@ -44,7 +44,7 @@ class Option:
         """``value`` as this option's type, or an :class:`InputError` that says what was expected."""
         if value is None and self.optional:
             return None
-        if self.many:
+        if self.is_list:
             values = value.split(",") if isinstance(value, str) else value
             if not isinstance(values, (list, tuple)):
                 values = [values]
@@ -77,11 +77,11 @@ def options_of(cls: type) -> dict[str, Option]:
         alternatives = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         optional = type(None) in alternatives
         (kind,) = (each for each in alternatives if each is not type(None))
-        many = typing.get_origin(kind) is tuple
+        is_list = typing.get_origin(kind) is tuple
         found[field.name] = Option(
             field.name,
-            typing.get_args(kind)[0] if many else kind,
-            many,
+            typing.get_args(kind)[0] if is_list else kind,
+            is_list,
             optional,
             field.default,
             field.metadata["help"],

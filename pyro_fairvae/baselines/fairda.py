@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.baselines.guesses import GROUPS
+from pyro_fairvae.baselines.guesses import GROUPS_OF_GUESS
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
@@ -30,12 +30,12 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.nn.tabular import Members
 
 
 def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:
-    check_weights(weights)
+    check_lambdas(weights)
     train, settings = task.train, task.settings
     groups = adapted_groups(task)
     network = networks(task, len(weights), train.classes)
@@ -61,7 +61,7 @@ def adapted_groups(task: Task) -> Tensor:
     require(bool(source.any()), "no row states its group: FairDA has no source domain.")
     if bool(source.all()):
         return train.a_obs
-    network = networks(task, 1, train.groups, GROUPS)
+    network = networks(task, 1, train.groups, GROUPS_OF_GUESS)
     critic = _adversary(task, 1, 2, 17)
     balance = torch.where(source, 1 / source.sum(), 1 / (~source).sum()) * train.rows / 2
     one = torch.ones(1, device=train.x.device, dtype=train.x.dtype)

@@ -26,7 +26,7 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import Columns
 
 BETA = 0.5
@@ -36,7 +36,7 @@ def fit_fairrf(related: Sequence[str]) -> Callable[[Task, Sequence[float]], Netw
     """FairRF with the columns that are held to go with the group."""
 
     def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
-        check_weights(weights)
+        check_lambdas(weights)
         return _fit(task, weights, related)
 
     return fit_weights

@@ -10,15 +10,15 @@ from torch.nn import functional
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.interface import Task
-from pyro_fairvae.baselines.learning import learn_probabilities, stated_rows
+from pyro_fairvae.baselines.learning import learn_probabilities, rows_with_label
 
-LABELS, GROUPS, CONFIDENCE = 1, 2, 3  # purposes of networks
+LABELS, GROUPS_OF_GUESS, CONFIDENCE = 1, 2, 3  # purposes of networks
 
 
 def guess_labels(task: Task) -> Tensor:
     """Stated labels, and for other rows the likeliest under a classifier of those that state theirs."""
     train = task.train
-    rows = stated_rows(train.y_obs, train.classes)
+    rows = rows_with_label(train.y_obs, train.classes)
     guessed = learn_probabilities(task, train.y_obs, rows, train.classes, LABELS).argmax(-1)
     return torch.where(train.y_obs < train.classes, train.y_obs, guessed)
 
@@ -26,11 +26,11 @@ def guess_labels(task: Task) -> Tensor:
 def guess_groups(task: Task) -> Tensor:
     """Stated groups, and for other rows the likeliest under a classifier of those that state theirs."""
     train = task.train
-    guessed = group_probabilities(task, stated_rows(train.a_obs, train.groups)).argmax(-1)
+    guessed = group_probabilities(task, rows_with_label(train.a_obs, train.groups)).argmax(-1)
     return torch.where(train.a_obs < train.groups, train.a_obs, guessed)
 
 
-def group_probabilities(task: Task, rows: Tensor, purpose: int = GROUPS) -> Tensor:
+def group_probabilities(task: Task, rows: Tensor, purpose: int = GROUPS_OF_GUESS) -> Tensor:
     """P(a|x) of all rows, by a classifier of ``rows``, which state their group."""
     train = task.train
     require(len(rows) > 0, "no row states its group, so that no classifier of groups can be trained.")
@@ -46,7 +46,7 @@ def confident_groups(task: Task, labels: Tensor, held_out: float = 0.2) -> Tenso
     which leaves such rows without influence on what differs between groups.
     """
     train = task.train
-    stated = stated_rows(train.a_obs, train.groups)
+    stated = rows_with_label(train.a_obs, train.groups)
     generator = np.random.default_rng(derive_seed(task.seed, 12))
     order = stated[torch.from_numpy(generator.permutation(len(stated))).to(stated.device)]
     cut = round(held_out * len(order))

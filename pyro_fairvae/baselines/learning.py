@@ -103,7 +103,7 @@ def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) 
     return (losses * weight).sum(-1) / weight.sum(-1).clamp(min=1e-12)
 
 
-def stated_rows(observed: Tensor, values: int) -> Tensor:
+def rows_with_label(observed: Tensor, values: int) -> Tensor:
     """Which rows, (some,), say a value and not ∅."""
     return torch.nonzero(observed < values).squeeze(-1)
 

@@ -11,7 +11,7 @@ import torch
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import changed
 from pyro_fairvae.baselines.interface import Task
-from pyro_fairvae.baselines.learning import stated_rows
+from pyro_fairvae.baselines.learning import rows_with_label
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.schema.observed import Observed
@@ -23,7 +23,7 @@ def all_rows(task: Task) -> Observed:
 
 def rows_with_group(task: Task) -> Observed:
     """Training rows that state their group, as if there were no others."""
-    rows = stated_rows(task.train.a_obs, task.train.groups)
+    rows = rows_with_label(task.train.a_obs, task.train.groups)
     require(len(rows) > 0, "no row states its group, so that nothing is left to train on.")
     return task.train.take(rows)
 

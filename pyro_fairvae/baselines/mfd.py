@@ -31,7 +31,7 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 
 TEACHER = 4  # purpose of its network
 BLOCK = 256  # rows between which a kernel is taken
@@ -64,7 +64,7 @@ def fit_mfd(filled: str) -> Callable[[Task, Sequence[float]], NetworkClassifier]
     labels, groups = FILLED[filled]
 
     def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
-        check_weights(weights)
+        check_lambdas(weights)
         return _fit(task, weights, labels(task), groups(task))
 
     return fit_weights

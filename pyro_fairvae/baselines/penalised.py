@@ -33,8 +33,8 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.inference.training import check_weights, fit
-from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.inference.training import check_lambdas, fit
+from pyro_fairvae.risks import RiskLoss
 
 
 def stated_cells(task: Task) -> Tensor:
@@ -75,7 +75,7 @@ def fit_penalised(cells: str) -> Callable[[Task, Sequence[float]], NetworkClassi
     """A method of this module by the name of its cells."""
 
     def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
-        check_weights(weights)
+        check_lambdas(weights)
         imputed = CELLS[cells](task)
         known = functional.one_hot(task.train.y_obs, task.train.classes + 1)[..., :-1].to(imputed)
         # Who states both is no sample of all people; who states the label is.
@@ -87,7 +87,7 @@ def fit_penalised(cells: str) -> Callable[[Task, Sequence[float]], NetworkClassi
 def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) -> NetworkClassifier:
     train, settings = task.train, task.settings
     network = networks(task, len(weights), train.classes)
-    risk = RiskTerm(settings.fairness)
+    risk = RiskLoss(settings.fairness)
     weight = as_weights(weights, train.like)
 
     def loss(index: Tensor, done: float) -> Tensor:
@@ -97,7 +97,12 @@ def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) ->
         imputed = cells[index].expand(len(weights), -1, -1, -1)
         share = settings.schedule.risk(done)
         fair = share * risk.estimator(logits, imputed, weight).penalty
-        error = share * settings.weights.omega * (weight > 0) * decision_error(risk, logits, labels[index])
+        error = (
+            share
+            * settings.objective_weights.omega
+            * (weight > 0)
+            * decision_error(risk, logits, labels[index])
+        )
         return cross_entropy(logits, torch.where(stated, y_obs, 0), stated) + error + fair
 
     rows = torch.arange(train.rows, device=train.x.device)
@@ -105,7 +110,7 @@ def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) ->
     return NetworkClassifier(network, task.device)
 
 
-def decision_error(risk: RiskTerm, logits: Tensor, labels: Tensor) -> Tensor:
+def decision_error(risk: RiskLoss, logits: Tensor, labels: Tensor) -> Tensor:
     """Expected error of softened decisions, (members,), under labels (rows, classes), 0 where unknown."""
     decided = risk.estimator.relax(logits).mean(-2)
     return 1 - (decided * labels).sum((-1, -2)) / labels.sum().clamp(min=1e-12)

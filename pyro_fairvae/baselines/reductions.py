@@ -21,7 +21,7 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.interface import Task
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import Features, in_pieces
 
 # Small trees: the constraint is one on training rows, which larger ones learn by heart.
@@ -52,7 +52,7 @@ class RandomisedClassifiers:
 
 
 def fit_exponentiated_gradient(task: Task, weights: Sequence[float]) -> RandomisedClassifiers:
-    check_weights(weights)
+    check_lambdas(weights)
     train = task.train
     risk = choose("risk of Fairlearn's reductions", task.settings.fairness.risk, CONSTRAINTS)
     require(train.classes == 2, f"Fairlearn's reductions take two classes, got {train.classes}.")

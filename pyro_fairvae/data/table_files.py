@@ -18,7 +18,7 @@ from pyro_fairvae.data.coded_columns import is_missing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
-SHOWN = 3  # faulty lines that are named
+WORDS_SHOWN = 3  # faulty lines that are named
 # Words that lines of text have for a gap: pandas' own, and its word for a date that is missing.
 GAPS = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
@@ -150,14 +150,14 @@ def _check_lines(path: Path, separator: str) -> list[str]:
             for fields in lines:
                 if fields and len(fields) != len(header):
                     count += 1
-                    if count <= SHOWN:
+                    if count <= WORDS_SHOWN:
                         faulty.append(f"line {lines.line_num} has {len(fields)}")
         except csv.Error as reason:
             raise InputError(f"{path}, line {lines.line_num}: {reason}.") from reason
     require(
         count == 0,
         f"{path} has {len(header)} columns, but {count} lines have another number of values: "
-        f"{', '.join(faulty)}{' and so on' if count > SHOWN else ''}. Quote values that contain "
+        f"{', '.join(faulty)}{' and so on' if count > WORDS_SHOWN else ''}. Quote values that contain "
         f"{separator!r}, or mend the lines.",
     )
     return header

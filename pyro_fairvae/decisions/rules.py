@@ -17,10 +17,10 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import seeded
-from pyro_fairvae.risks import CellSums, ComposedRisk, RiskEstimator
+from pyro_fairvae.risks import CellSums, ComposedRisk, ExpectedRisk
 from pyro_fairvae.risks.expectation import draw_cells
 
-CHUNK = 256  # rows whose changes are tried at a time
+ROWS_AT_ONCE = 256  # rows whose changes are tried at a time
 
 Report = Callable[[str], None]  # told of progress in words
 
@@ -57,7 +57,7 @@ class DecisionProblem:
         self.groups = imputed.shape[-1]
         self.weight = weight
         self._rounded = self.log_q.argmax(-1) if rounded is None else rounded
-        self.estimator = RiskEstimator(risk, lambda logits: logits, samples, memory=1.0, estimator="sampled")
+        self.estimator = ExpectedRisk(risk, lambda logits: logits, samples, memory=1.0, estimator="sampled")
         with seeded(seed):
             drawn = draw_cells(imputed.double().unsqueeze(0), samples)
         self.cells = torch.cat(drawn, dim=1)[0]  # (samples, rows), y · groups + a
@@ -150,7 +150,7 @@ def by_descent(
         now = problem.weight * problem.fairness(counts)
         candidates = []
         for to in range(problem.classes):
-            for rows in torch.nonzero(labels != to).squeeze(-1).split(CHUNK):
+            for rows in torch.nonzero(labels != to).squeeze(-1).split(ROWS_AT_ONCE):
                 gains = now - problem._changes(labels, counts, rows, to)
                 helpful = gains > 1e-12
                 candidates += [

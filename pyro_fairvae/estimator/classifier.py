@@ -31,7 +31,7 @@ from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_
 from pyro_fairvae.inference.decision_refinement import decision_scores
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import INTERVALS, Settings
-from pyro_fairvae.inference.training import Progress, check_weights, fit, resolve_device
+from pyro_fairvae.inference.training import Progress, check_lambdas, fit, resolve_device
 from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
 from pyro_fairvae.risks.smooth_penalty import project
 from pyro_fairvae.schema.attributes import UNAVAILABLE
@@ -56,7 +56,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         What is to be alike between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
         (that of the last class alone), ``"ddp"`` (decisions, whatever the label), or another of
         :data:`pyro_fairvae.risks.RISKS`.
-    weights : sequence of float
+    lambdas : sequence of float
         λ of each member.
     max_disparity : float, optional
         Choose the most accurate member whose disparity on held-out rows is at most so large, or the fairest
@@ -78,7 +78,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     random_state : int, RandomState or None
-        Seed of held-out rows, initial weights and noise.
+        Seed of held-out rows, initial lambdas and noise.
     verbose : int
         1 shows a progress bar.
     checkpoint : path, optional
@@ -108,7 +108,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         self,
         *,
         risk: str = "deo",
-        weights: Sequence[float] = (0.0, 0.1, 0.4, 1.6, 6.4),
+        lambdas: Sequence[float] = (0.0, 0.1, 0.4, 1.6, 6.4),
         max_disparity: float | None = None,
         epochs: int | None = None,
         batch: int | None = None,
@@ -125,7 +125,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         callback: Callable[[Progress], None] | None = None,
     ) -> None:
         self.risk = risk
-        self.weights = weights
+        self.lambdas = lambdas
         self.max_disparity = max_disparity
         self.epochs = epochs
         self.batch = batch
@@ -159,7 +159,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         frame = as_frame(X)
         check_names(frame)
         validate_data(self, X, skip_check_array=True)
-        given = self._weights()
+        given = self._lambdas()
         y_obs, classes = check_labels(y, len(frame))
         if sensitive_features is None and any(given):
             warnings.warn(
@@ -173,12 +173,12 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         seed = self._seed()
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
-        weights = given if sensitive_features is not None else (0.0,)
+        lambdas = given if sensitive_features is not None else (0.0,)
         settings = self._settings(train.rows)
         config = flatten(asdict(settings)) | {
-            "weights": list(weights), "seed": seed, "share": self.validation_fraction, "rows": table.digest()
+            "lambdas": list(lambdas), "seed": seed, "share": self.validation_fraction, "rows": table.digest()
         }  # fmt: skip
-        self.fit_ = self._train(train, validation, weights, settings, seed, device, config)
+        self.fit_ = self._train(train, validation, lambdas, settings, seed, device, config)
         self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
         self.knows_groups_ = sensitive_features is not None
         self.source_: dict[str, Any] = {}
@@ -193,7 +193,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         self,
         train: Observed,
         validation: Observed,
-        weights: tuple[float, ...],
+        lambdas: tuple[float, ...],
         settings: Settings,
         seed: int,
         device: torch.device,
@@ -218,7 +218,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             disable=not self.verbose, file=sys.stderr,
         ) as bar:  # fmt: skip
             return fit(
-                train, validation, weights, settings, seed, device, after_epoch=after_epoch, state=state
+                train, validation, lambdas, settings, seed, device, after_epoch=after_epoch, state=state
             )
 
     def _settings(self, rows: int) -> Settings:
@@ -245,15 +245,15 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         require(not twice, f"{', '.join(twice)} given in options, but is a parameter of its own; set that.")
         return build(Settings, own | given)
 
-    def _weights(self) -> tuple[float, ...]:
+    def _lambdas(self) -> tuple[float, ...]:
         try:
-            weights = tuple(map(float, self.weights))
+            lambdas = tuple(map(float, self.lambdas))
         except (TypeError, ValueError) as reason:
             raise InputError(
-                f"weights must be numbers, one for each member, got {self.weights!r}."
+                f"lambdas must be numbers, one for each member, got {self.lambdas!r}."
             ) from reason
-        check_weights(weights)
-        return weights
+        check_lambdas(lambdas)
+        return lambdas
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)) and self.random_state >= 0:
@@ -276,7 +276,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         found = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
         self.frontier_ = pd.DataFrame(
             {
-                "weight": self.fit_.weights_of_risk,
+                "lambda": self.fit_.lambdas,
                 "error": [each["error"] for each in found],
                 "disparity": [each[self.metric_] for each in found],
                 "standard_error": [each["standard_error"] for each in found],
@@ -284,18 +284,18 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         )
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error"]] = np.nan  # of groups that nobody knows
-        self.selected_ = select(self.fit_.weights_of_risk, found, self.metric_)
+        self.selected_ = select(self.fit_.lambdas, found, self.metric_)
         if self.max_disparity is not None and self.knows_groups_:
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
 
-    def select(self, max_disparity: float | None = None, *, weight: float | None = None) -> Self:
-        """Decide by another member from now on: the most accurate within a disparity, or that of a weight."""
+    def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
+        """Decide by another member from now on: the most accurate within a disparity, or that of a λ."""
         check_is_fitted(self)
-        require((max_disparity is None) != (weight is None), "give max_disparity or weight, one of them.")
-        if weight is not None:
-            known = list(self.fit_.weights_of_risk)
-            require(weight in known, f"no member has the weight {weight}; there are {known}.")
-            self.selected_ = known.index(weight)
+        require((max_disparity is None) != (lambda_ is None), "give max_disparity or lambda_, one of them.")
+        if lambda_ is not None:
+            known = list(self.fit_.lambdas)
+            require(lambda_ in known, f"no member has λ = {lambda_}; there are {known}.")
+            self.selected_ = known.index(lambda_)
         else:
             assert max_disparity is not None
             self.selected_ = self._within(max_disparity)
@@ -310,8 +310,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         least = f"{disparity[fairest]:.3f}" if np.isfinite(disparity[fairest]) else "one that is not known"
         require(
             or_fairest,
-            f"no member has a disparity of at most {limit} on held-out rows; the fairest, at weight "
-            f"{self.frontier_['weight'][fairest]:g}, has {least}. Fit with larger weights.",
+            f"no member has a disparity of at most {limit} on held-out rows; the fairest, at λ = "
+            f"{self.frontier_['lambda'][fairest]:g}, has {least}. Fit with larger lambdas.",
         )
         warnings.warn(
             f"no member has a disparity of at most {limit} on held-out rows; the fairest is chosen, with "
@@ -348,7 +348,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         x = self._encoded(X)
         fairness = self.fit_.settings.fairness
         found = [
-            decision_scores(heads, fairness, self.fit_.tilt)[self.selected_].cpu()
+            decision_scores(heads, fairness, self.fit_.adjustment)[self.selected_].cpu()
             for heads in self.fit_.heads(x)
         ]
         return torch.cat(found).double().numpy()

@@ -69,7 +69,7 @@ def restore_estimator(
     model.n_features_in_ = int(document["features"])
     model.fit_ = restored_fit(model, document["fit"], tensors, device)
     model.selected_ = int(document["selected"])
-    members = len(model.fit_.weights_of_risk)
+    members = len(model.fit_.lambdas)
     require(0 <= model.selected_ < members, f"member {model.selected_} is selected, of {members} members.")
     model.metric_ = document["metric"]
     model.frontier_ = pd.DataFrame(document["frontier"]).astype(float)  # null becomes NaN

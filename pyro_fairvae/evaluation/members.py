@@ -32,7 +32,7 @@ def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
     Also ``group_accuracy``, the share of all test rows whose group is the one that h(a|x) finds likeliest.
     """
     imputed = imputed_cells(fitted, parts.validation)
-    found = judge(fitted, fitted.weights_of_risk, fitted.settings.fairness, parts, imputed)
+    found = judge(fitted, fitted.lambdas, fitted.settings.fairness, parts, imputed)
     likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
     for member, groups in zip(found["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
         member["group_accuracy"] = float((groups == parts.test.a).mean())
@@ -52,7 +52,7 @@ def judge(
     expected = metrics_on_validation(fitted, parts.validation, fairness, risk, imputed)
     tested = metrics_on_test(fitted, parts.test, fairness)
     members = [
-        {"weight": weight, "val": val, "test": test}
+        {"lambda": weight, "val": val, "test": test}
         for weight, val, test in zip(weights, expected, tested, strict=True)
     ]
     return {"members": members, "metric": metric, "selected": select(weights, expected, metric)}

@@ -26,7 +26,7 @@ def imputed_cells(fitted: Fit, table: Observed) -> Tensor:
     """P(y, a | row), (members, rows, classes, groups), by the imputer of a fit; none is negative."""
     imputer = fitted.settings.fairness.imputer
     # Rates need masses that are not negative.
-    return fitted.impute(table, STANDS_IN[imputer] if imputer == "anchored" else imputer)
+    return fitted.impute(table, STANDS_IN[imputer] if imputer == "control_variate" else imputer)
 
 
 def select(

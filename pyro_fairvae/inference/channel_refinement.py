@@ -18,10 +18,10 @@ def cosine_share(done: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * done))
 
 
-def settle_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:
+def refine_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:
     r"""Bring the channels' posteriors to their optimum with the networks held fixed.
 
-    An epoch chosen by held-out likelihood may come before the channels have settled, and among unsettled
+    An epoch chosen by held-out likelihood may come before the channels have converged, and among such
     ones the held-out rows would pick the rate that fits themselves. This minimises, over the posterior q of
     each channel alone,
 

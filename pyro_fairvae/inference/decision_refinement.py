@@ -32,19 +32,20 @@ ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few num
 TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability, at the start and the end
 
 
-def decision_scores(heads: Encoded, settings: RiskSettings, tilt: Tensor | None = None) -> Tensor:
+def decision_scores(heads: Encoded, settings: RiskSettings, adjustment: Tensor | None = None) -> Tensor:
     """Scores whose largest is the decision, (members, rows, classes).
 
-    Without a tilt they are P_f at the thresholds τ of the settings; where each group has its own, a row takes
-    that of its likeliest group under h(a|x). ``tilt`` is ν, (members, classes, classes y, groups).
+    Without an adjustment they are P_f at the thresholds τ of the settings; where each group has its own, a
+    row takes that of its likeliest group under h(a|x). ``adjustment`` is ν,
+    (members, classes, classes y, groups).
     """
     thresholds = settings.thresholds
     scores = shift(heads.class_logits, thresholds).softmax(-1)  # (members, rows, groups or 1, classes)
     group = heads.group_logits[..., : len(thresholds)].argmax(-1)
     scores = scores.gather(-2, group[..., None, None].expand(*group.shape, 1, scores.shape[-1])).squeeze(-2)
-    if tilt is None:
+    if adjustment is None:
         return scores
-    return scores + torch.einsum("krya,kcya->krc", believed_cells(heads, settings.imputer), tilt)
+    return scores + torch.einsum("krya,kcya->krc", believed_cells(heads, settings.imputer), adjustment)
 
 
 def believed_cells(heads: Encoded, imputer: str) -> Tensor:
@@ -62,8 +63,8 @@ def believed_cells(heads: Encoded, imputer: str) -> Tensor:
     return impute(nothing, STANDS_IN.get(imputer, imputer))
 
 
-def settle_decisions(
-    program: Program, table: Observed, weights_of_risk: Tensor, settings: RiskSettings
+def refine_decisions(
+    program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings
 ) -> Tensor | None:
     """ν of each member, (members, classes, classes y, groups), of the rows of ``table``; 0 where λ is 0.
 
@@ -71,8 +72,8 @@ def settle_decisions(
     draws and not of rates.
     """
     risk = settings.chosen()
-    stiffness = settings.settling_stiffness
-    if not (stiffness and isinstance(risk, ComposedRisk) and bool((weights_of_risk > 0).any())):
+    stiffness = settings.refinement_stiffness
+    if not (stiffness and isinstance(risk, ComposedRisk) and bool((lambdas > 0).any())):
         return None
     every = math.ceil(table.rows / ROWS)
     pieces: list[tuple[Tensor, ...]] = []
@@ -86,23 +87,23 @@ def settle_decisions(
         )
         pieces.append(tuple(each[:, ::every] for each in found))
     scores, cells, imputed, label = (torch.cat(each, dim=1) for each in zip(*pieces, strict=True))
-    return best_tilt(scores, cells, imputed, label, risk, weights_of_risk, stiffness)
+    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness)
 
 
-def best_tilt(
+def best_adjustment(
     scores: Tensor,
     cells: Tensor,
     imputed: Tensor,
     label: Tensor,
     risk: ComposedRisk,
-    weights_of_risk: Tensor,
+    lambdas: Tensor,
     stiffness: float,
     steps: int = 300,
     lr: float = 0.02,
 ) -> Tensor:
-    """ν that minimises the expected error of decisions plus the envelope of λF (:func:`pull`).
+    """ν that minimises the expected error of decisions plus the smoothed λF (:func:`pull`).
 
-    ``scores`` (members, rows, classes) are tilted by ``cells``, P(y, a|x), and judged by ``imputed``,
+    ``scores`` (members, rows, classes) are adjusted by ``cells``, P(y, a|x), and judged by ``imputed``,
     P(y, a|x, ỹ, ã), both (members, rows, classes, groups), and ``label``, P(y|x, ỹ). Decisions are softened,
     less and less.
     """
@@ -115,11 +116,11 @@ def best_tilt(
     for step in range(steps):
         done = step / steps
         optimizer.param_groups[0]["lr"] = lr * cosine_share(done)
-        tilted = scores + torch.einsum("krya,kcya->krc", cells, weights)
-        decided = softened_step(tilted, first * (last / first) ** done)
+        adjusted = scores + torch.einsum("krya,kcya->krc", cells, weights)
+        decided = softened_step(adjusted, first * (last / first) ** done)
         error = 1 - (decided * label).sum(-1).mean(-1)
         differences = risk.differences(expected_cell_sums(decided.unsqueeze(-2), imputed)).squeeze(1)
         optimizer.zero_grad()
-        (error + pull(differences, weights_of_risk, stiffness)).sum().backward()
+        (error + pull(differences, lambdas, stiffness)).sum().backward()
         optimizer.step()
-    return weights.detach() / share.unsqueeze(1) * (weights_of_risk > 0)[:, None, None, None]
+    return weights.detach() / share.unsqueeze(1) * (lambdas > 0)[:, None, None, None]

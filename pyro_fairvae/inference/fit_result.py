@@ -22,18 +22,19 @@ class Fit:
     """What a fit came to: the last epoch's classifier, and the chosen epoch's channels.
 
     :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
-    classifies, with decisions settled by :attr:`tilt` (:func:`settle_decisions`). :attr:`chosen` holds, for
-    each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted yet, and
-    the channels' posteriors given that epoch's h and g (:func:`settle_channels`); it says who withholds.
+    classifies, with decisions refined by :attr:`adjustment` (:func:`refine_decisions`). :attr:`chosen`
+    holds, for each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted
+    yet, and the channels' posteriors given that epoch's h and g (:func:`refine_channels`);
+    it says who withholds.
     """
 
     program: Program
     chosen: dict[str, Tensor]
     chosen_epoch: list[int]
-    weights_of_risk: tuple[float, ...]
+    lambdas: tuple[float, ...]
     settings: Settings
     history: list[dict[str, float]]
-    tilt: Tensor | None = None  # (members, classes, classes y, groups)
+    adjustment: Tensor | None = None  # (members, classes, classes y, groups)
 
     def at_chosen_epoch(self) -> AbstractContextManager[Program]:
         """The program with the parameters of the chosen epochs, for the time of a ``with``."""
@@ -55,10 +56,10 @@ class Fit:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
         It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
-        the settings, once these probabilities have been tilted (:func:`decision_scores`).
+        the settings, once these probabilities have been adjusted (:func:`decision_scores`).
         """
         decided = [
-            decision_scores(heads, self.settings.fairness, self.tilt).argmax(-1).cpu()
+            decision_scores(heads, self.settings.fairness, self.adjustment).argmax(-1).cpu()
             for heads in self.heads(x)
         ]
         return torch.cat(decided, dim=-1)
@@ -68,7 +69,7 @@ class Fit:
 
         Its imputer has been calibrated along the scores of the classifier that decides. It is the one that
         the fit was trained with, unless another is named; labels are imputed by the head P_g, also where the
-        fit took a Gaussian field, which is one of training rows.
+        fit propagated labels, which is done over training rows alone.
         """
         stated = self.program.guide.channel_a.stated
         pieces = [

@@ -17,7 +17,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import option
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.models import FairSSVAE
-from pyro_fairvae.risks import Beliefs, RiskTerm
+from pyro_fairvae.risks import Beliefs, RiskLoss
 from pyro_fairvae.schema.observed import Batch
 
 # κ, s and ω unless given, by objective; the first's s makes evidence on a channel count once.
@@ -28,7 +28,7 @@ OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
 
 
 @dataclass(frozen=True)
-class Weights:
+class ObjectiveWeights:
     """Which likelihoods the objective takes, and the weights of its parts; see :class:`FairELBO`."""
 
     objective: str = option(
@@ -127,7 +127,7 @@ class FairELBO(TraceEnum_ELBO):
     The imputers P_g and r have a likelihood of their own, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), which
     reaches their heads only.
 
-    ``weights_of_risk`` is λ, a number for each member. After each step :attr:`parts` holds every part,
+    ``lambdas`` is λ, a number for each member. After each step :attr:`parts` holds every part,
     a (members,) tensor each, with the sign and weight that it has in the sum; :attr:`gap` is the risk
     without its weight, :attr:`gap_error` its Monte Carlo standard error, and :attr:`cells` says how far the
     rate of each cell is from that over all groups.
@@ -136,21 +136,21 @@ class FairELBO(TraceEnum_ELBO):
     def __init__(
         self,
         rows: int,
-        weights_of_risk: Tensor,
-        risk: RiskTerm,
-        weights: Weights | None = None,
+        lambdas: Tensor,
+        risk: RiskLoss,
+        weights: ObjectiveWeights | None = None,
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=2)
         self.rows = rows
-        self.weights_of_risk = weights_of_risk
+        self.lambdas = lambdas
         self.risk = risk
-        self.weights = weights or Weights()
+        self.weights = weights or ObjectiveWeights()
         self.schedule = schedule or Schedule()
         self.progress = 1.0
         self.parts: dict[str, Tensor] = {}
-        self.gap = self.gap_error = torch.zeros_like(weights_of_risk)
-        self.cells = weights_of_risk.new_zeros(len(weights_of_risk), 0)
+        self.gap = self.gap_error = torch.zeros_like(lambdas)
+        self.cells = lambdas.new_zeros(len(lambdas), 0)
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
         self._traces = super()._get_trace(model, guide, args, kwargs)
@@ -184,7 +184,7 @@ class FairELBO(TraceEnum_ELBO):
         model_trace, guide_trace = self._traces
         weights = self.weights
         kl_weight = weights.kappa * weights.kl_weight * self.schedule.kl(self.progress)
-        parts = {"kl_z": self.weights_of_risk.new_zeros(())}
+        parts = {"kl_z": self.lambdas.new_zeros(())}
         parts |= {"kl_channels": parts["kl_z"], "kl_pi": parts["kl_z"]}
         for name, site in guide_trace.nodes.items():
             if site["type"] != "sample" or not in_closed_form(name):
@@ -207,16 +207,18 @@ class FairELBO(TraceEnum_ELBO):
         share = self.schedule.risk(self.progress)
         held = beliefs(encoding, model.channel_a.stated(batch.a_obs))
         learned = held.log_joint.flatten(-2).logsumexp(-1)
-        if batch.label_field is not None:
-            held = by_field(held, batch.label_field, encoding, model.channel_y.stated(batch.y_obs))
-        risk = self.risk(encoding.heads.class_logits, held, self.weights_of_risk)
+        if batch.propagated_labels is not None:
+            held = by_propagation(
+                held, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
+            )
+        risk = self.risk(encoding.heads.class_logits, held, self.lambdas)
         decisions = self.risk.decision_error(encoding.heads.class_logits, held)
         self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells
         return {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
-            "decisions": share * self.weights.omega * (self.weights_of_risk > 0) * decisions,
+            "decisions": share * self.weights.omega * (self.lambdas > 0) * decisions,
             "risk": share * risk.penalty,
         }
 
@@ -241,7 +243,7 @@ class FairELBO(TraceEnum_ELBO):
             )
             parts[f"kl_{site}"] = expected(log_ratio) * scale
         parts |= {name: part.detach() for name, part in beside.items()}
-        self.parts = {name: part.expand_as(self.weights_of_risk) for name, part in parts.items()}
+        self.parts = {name: part.expand_as(self.lambdas) for name, part in parts.items()}
 
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
@@ -257,15 +259,15 @@ def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
     )
 
 
-def by_field(held: Beliefs, field: Tensor, encoding: Encoding, label_stated: Tensor) -> Beliefs:
-    """The same with labels by a Gaussian field, which has read ỹ where it is stated.
+def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_stated: Tensor) -> Beliefs:
+    """The same with propagated labels, which have read ỹ where it is stated.
 
-    The field has seen stated labels only, P(y|x) P(ỹ≠∅|y) up to a constant, so a row with ∅ takes the odds of
-    ∅ given y on top of it.
+    Propagation has seen stated labels only, P(y|x) P(ỹ≠∅|y) up to a constant, so a row with ∅ takes the odds
+    of ∅ given y on top of it.
     """
     log_unavailable = encoding.log_channel_y.detach()
     odds = log_unavailable - (-log_unavailable.expm1()).log()
-    return replace(held, label=field.log() + torch.where(label_stated.unsqueeze(-1), 0.0, odds))
+    return replace(held, label=propagated.log() + torch.where(label_stated.unsqueeze(-1), 0.0, odds))
 
 
 def in_closed_form(site: str) -> bool:
@@ -276,7 +278,7 @@ def in_closed_form(site: str) -> bool:
 class SiteScales(Messenger):
     """Gives each row's sites their weight, and takes the closed-form sites out of the sampled ELBO."""
 
-    def __init__(self, weights: Weights, batch_rows: int) -> None:
+    def __init__(self, weights: ObjectiveWeights, batch_rows: int) -> None:
         super().__init__()
         self.row = weights.kappa / batch_rows
         self.x = self.row * weights.reconstruction_weight

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.channels.priors import PRESETS, channel, parse
+from pyro_fairvae.channels.priors import PRIOR_PRESETS, channel, parse
 from pyro_fairvae.data.batches import AUGMENTATIONS
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
-from pyro_fairvae.inference.objective import Schedule, Weights
+from pyro_fairvae.inference.objective import ObjectiveWeights, Schedule
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.nn.images import TRUNKS, ConvDecoder, SmallCNN, WideResNet
 from pyro_fairvae.nn.tabular import (
@@ -41,11 +41,11 @@ class Settings:
     """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
 
     fairness: RiskSettings = nested(RiskSettings)
-    weights: Weights = nested(Weights)
+    objective_weights: ObjectiveWeights = nested(ObjectiveWeights)
     schedule: Schedule = nested(Schedule)
     prior_a: str = option(
         "truthful",
-        f"prior on P(ã|a): {', '.join(PRESETS)}, or a mapping, as fairvae priors show --help explains",
+        f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
     )
     prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
     intervals: str | None = option(
@@ -112,7 +112,7 @@ class Settings:
     @property
     def kind_of_intervals(self) -> str:
         if self.intervals is None:
-            return "calibrated" if self.weights.objective == "consistent" else "given_h"
+            return "calibrated" if self.objective_weights.objective == "consistent" else "given_h"
         return self.intervals
 
 
@@ -159,13 +159,13 @@ class Program:
         channel_a.check(train.a_obs)
         channel_y.check(train.y_obs)
         require(
-            settings.fairness.imputer != "anchored" or channel_a.truthful,
-            "the imputer 'anchored' needs a prior_a under which nobody misstates, such as truthful, got "
-            f"{settings.prior_a}.",
+            settings.fairness.imputer != "control_variate" or channel_a.truthful,
+            "the imputer 'control_variate' needs a prior_a under which nobody misstates, such as truthful, "
+            f"got {settings.prior_a}.",
         )
         require(
-            settings.fairness.labeller != "field" or channel_y.truthful,
-            "the labeller 'field' takes stated labels as certain: give a prior_y under which nobody "
+            settings.fairness.labeller != "propagation" or channel_y.truthful,
+            "the labeller 'propagation' takes stated labels as certain: give a prior_y under which nobody "
             f"misstates, such as truthful, got {settings.prior_y}.",
         )
         sizes = (settings.latent, train.classes, train.groups)

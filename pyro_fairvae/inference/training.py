@@ -16,23 +16,23 @@ from torch import Tensor
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.data.batches import altered, batches
-from pyro_fairvae.inference.channel_refinement import cosine_share, settle_channels
-from pyro_fairvae.inference.decision_refinement import settle_decisions
+from pyro_fairvae.inference.channel_refinement import cosine_share, refine_channels
+from pyro_fairvae.inference.decision_refinement import refine_decisions
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program, Settings
-from pyro_fairvae.risks import RiskTerm, gaussian_field
+from pyro_fairvae.risks import RiskLoss, propagate_labels
 from pyro_fairvae.schema.observed import Batch, Observed
 
 
-def check_weights(weights_of_risk: Sequence[float]) -> None:
+def check_lambdas(lambdas: Sequence[float]) -> None:
     """λ must be a number ≥ 0 for each member."""
-    require(len(weights_of_risk) > 0, "no weight of the risk was given; give at least one, such as 0.")
-    for weight in weights_of_risk:
+    require(len(lambdas) > 0, "no λ was given; give at least one, such as 0.")
+    for weight in lambdas:
         require(
             math.isfinite(weight) and weight >= 0,
-            f"a weight of the risk must be finite and not negative, got {weight}.",
+            f"λ must be finite and not negative, got {weight}.",
         )
 
 
@@ -73,7 +73,7 @@ class Progress:
 def fit(
     train: Observed,
     validation: Observed,
-    weights_of_risk: Sequence[float] = (0.0,),
+    lambdas: Sequence[float] = (0.0,),
     settings: Settings | None = None,
     seeds: Sequence[int] | int = 0,
     device: torch.device | str = "cpu",
@@ -82,7 +82,7 @@ def fit(
     state: dict[str, Any] | None = None,
     workers: int = 0,
 ) -> Fit:
-    """Train one member for each of ``weights_of_risk`` in a single SVI run.
+    """Train one member for each of ``lambdas`` in a single SVI run.
 
     ``seeds`` is one seed for all members (equal initial weights, so that they differ in λ alone) or
     one for each, which sets its initial weights and, where ``train`` gives each member rows of its own
@@ -96,15 +96,15 @@ def fit(
                 f"fit takes Observed tables, which hold no truth, but got {type(table).__name__}."
             )
     settings = settings or Settings()
-    check_weights(weights_of_risk)
-    member_seeds = [seeds] * len(weights_of_risk) if isinstance(seeds, int) else list(seeds)
+    check_lambdas(lambdas)
+    member_seeds = [seeds] * len(lambdas) if isinstance(seeds, int) else list(seeds)
     require(
-        len(member_seeds) == len(weights_of_risk) and train.members in (None, len(weights_of_risk)),
-        f"{len(weights_of_risk)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
+        len(member_seeds) == len(lambdas) and train.members in (None, len(lambdas)),
+        f"{len(lambdas)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
         "were given; give one of each for every member.",
     )
     require(
-        validation.members in (None, len(weights_of_risk))
+        validation.members in (None, len(lambdas))
         and (validation.columns, validation.classes, validation.groups)
         == (train.columns, train.classes, train.groups),
         "validation must have the columns, classes and groups of the training table, and its rows for all "
@@ -112,11 +112,11 @@ def fit(
     )
     settings.fairness.check(train.classes, train.groups)
     require(
-        settings.fairness.labeller != "field" or bool((train.y_obs < train.classes).any(-1).all()),
-        "the Gaussian field needs stated labels, but none is stated; use --labeller head.",
+        settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
+        "propagating labels needs stated ones, but none is stated; use the labeller 'head'.",
     )
     with pyro.get_param_store().scope():
-        run = _Run(train, validation, weights_of_risk, settings, member_seeds, device, dtype, workers)
+        run = _Run(train, validation, lambdas, settings, member_seeds, device, dtype, workers)
         return run.go(after_epoch, state)
 
 
@@ -127,7 +127,7 @@ class _Run:
         self,
         train: Observed,
         validation: Observed,
-        weights_of_risk: Sequence[float],
+        lambdas: Sequence[float],
         settings: Settings,
         seeds: list[int],
         device: torch.device | str,
@@ -139,13 +139,13 @@ class _Run:
         self.validation = validation.to(device, dtype)
         self.settings = settings
         self.seeds = seeds
-        self.weights = tuple(float(weight) for weight in weights_of_risk)
+        self.lambdas = tuple(float(weight) for weight in lambdas)
         self.program = Program(self.train, settings, seeds).to(torch.device(device), dtype)
         self.objective = FairELBO(
             train.rows,
-            torch.tensor(self.weights, device=device, dtype=dtype),
-            RiskTerm(settings.fairness),
-            settings.weights,
+            torch.tensor(self.lambdas, device=device, dtype=dtype),
+            RiskLoss(settings.fairness),
+            settings.objective_weights,
             settings.schedule,
         )
         self.optimizer = MembersAdamW(
@@ -159,13 +159,13 @@ class _Run:
         self.best = torch.full((len(seeds),), -torch.inf, device=device, dtype=torch.float64)
         self.chosen_epoch = torch.zeros(len(seeds), dtype=torch.long, device=device)
         self.chosen = {name: value.clone() for name, value in self.program.state().items()}
-        self.label_field: Tensor | None = None  # P_g by the Gaussian field, (members, rows, classes)
+        self.propagated_labels: Tensor | None = None  # P_g by propagation, (members, rows, classes)
 
     def go(self, after_epoch: Callable[[Progress], None] | None, state: dict[str, Any] | None) -> Fit:
         if state is not None:
             self.load_state(state)
         while self.epoch < self.settings.epochs:
-            self._refresh_label_field()
+            self._refresh_propagated_labels()
             parts = self._train_epoch()
             self.epoch += 1
             held_out = held_out_scores(self.program, self.validation)
@@ -175,15 +175,21 @@ class _Run:
             if after_epoch is not None:
                 after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
         chosen = self.chosen
-        if self.settings.weights.objective == "consistent":
+        if self.settings.objective_weights.objective == "consistent":
             with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
-                settle_channels(self.program, self.train)
+                refine_channels(self.program, self.train)
                 chosen = _copy(self.program.state())
-        tilt = settle_decisions(
-            self.program, self.train, self.objective.weights_of_risk, self.settings.fairness
+        adjustment = refine_decisions(
+            self.program, self.train, self.objective.lambdas, self.settings.fairness
         )
         return Fit(
-            self.program, chosen, self.chosen_epoch.tolist(), self.weights, self.settings, self.history, tilt
+            self.program,
+            chosen,
+            self.chosen_epoch.tolist(),
+            self.lambdas,
+            self.settings,
+            self.history,
+            adjustment,
         )
 
     def _train_epoch(self) -> dict[str, Tensor]:
@@ -195,7 +201,7 @@ class _Run:
                 done = (self.epoch + step / self.steps) / self.settings.epochs
                 self.objective.progress = done
                 self.optimizer.share = cosine_share(done)
-                self.svi.step(self._with_field(batch, index))
+                self.svi.step(self._with_propagated_labels(batch, index))
                 measured = self.objective.parts | {
                     "gap": self.objective.gap,
                     "gap_error": self.objective.gap_error,
@@ -205,32 +211,32 @@ class _Run:
                     sums[name] = sums.get(name, 0) + part
         return {name: total / self.steps for name, total in sums.items()}
 
-    def _refresh_label_field(self) -> None:
-        """Take the Gaussian field of labels anew, on the features of this moment, where it is due."""
+    def _refresh_propagated_labels(self) -> None:
+        """Propagate labels anew, on the features of this moment, where it is due."""
         fairness = self.settings.fairness
-        if fairness.labeller != "field" or not any(self.weights):
+        if fairness.labeller != "propagation" or not any(self.lambdas):
             return
         acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
-        if not acts or (self.label_field is not None and self.epoch % fairness.field_every):
+        if not acts or (self.propagated_labels is not None and self.epoch % fairness.propagation_every):
             return
         features = torch.cat([e.heads.features.cpu() for _, e in self.program.encode(self.train)], dim=1)
         y_obs = self.train.y_obs.cpu().expand(features.shape[:2])
-        fields = [
-            gaussian_field(*member, self.train.classes, fairness.neighbours)
+        propagated = [
+            propagate_labels(*member, self.train.classes, fairness.neighbours)
             for member in zip(features, y_obs, strict=True)
         ]
-        self.label_field = torch.stack(fields).to(self.train.like)
+        self.propagated_labels = torch.stack(propagated).to(self.train.like)
 
     def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """The rows of each step, images altered anew."""
         for batch in batches(self.train, order, self.workers):
             yield replace(batch, x=altered(batch.x, self.train.columns, self.settings.augmentation))
 
-    def _with_field(self, batch: Batch, index: Tensor) -> Batch:
-        if self.label_field is None:
+    def _with_propagated_labels(self, batch: Batch, index: Tensor) -> Batch:
+        if self.propagated_labels is None:
             return batch
-        members = torch.arange(len(self.label_field), device=index.device).unsqueeze(-1)
-        return replace(batch, label_field=self.label_field[members, index])
+        members = torch.arange(len(self.propagated_labels), device=index.device).unsqueeze(-1)
+        return replace(batch, propagated_labels=self.propagated_labels[members, index])
 
     def _order(self) -> Tensor:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""
@@ -255,10 +261,10 @@ class _Run:
             {
                 "epoch": self.epoch,
                 "member": k,
-                "weight": weight,
+                "lambda": weight,
                 **{name: v[k] for name, v in columns.items()},
             }
-            for k, weight in enumerate(self.weights)
+            for k, weight in enumerate(self.lambdas)
         ]
         self.history += rows
         return rows
@@ -270,7 +276,7 @@ class _Run:
                 require(
                     math.isfinite(value),
                     f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
-                    f"λ = {row['weight']:g} is {value}. Lower lr, sites_lr, clip or the largest λ.",
+                    f"λ = {row['lambda']:g} is {value}. Lower lr, sites_lr, clip or the largest λ.",
                 )
 
     def state(self) -> dict[str, Any]:
@@ -284,7 +290,7 @@ class _Run:
                 "best": self.best,
                 "chosen": self.chosen,
                 "chosen_epoch": self.chosen_epoch,
-                "label_field": self.label_field,
+                "propagated_labels": self.propagated_labels,
                 "history": self.history,
             }
         )
@@ -297,7 +303,7 @@ class _Run:
         self.objective.risk.estimator.load_state(state["risk"])
         self.best, self.chosen_epoch = state["best"], state["chosen_epoch"]
         self.chosen, self.history = state["chosen"], list(state["history"])
-        self.label_field = state["label_field"]
+        self.propagated_labels = state["propagated_labels"]
 
 
 def _copy(value: Any) -> Any:

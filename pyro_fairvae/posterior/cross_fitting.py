@@ -19,10 +19,10 @@ from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
 
 # A few epochs have to do for tables.
-EPOCHS = 8
+TABLE_EPOCHS = 8
 LR = 5e-3
 BATCH = 512  # at most
-STEPS = 32  # in an epoch, at least
+LEAST_STEPS = 32  # in an epoch, at least
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def cross_fit(
     """
     images = isinstance(train.columns, Pixels)
     if epochs is None:
-        epochs = settings.epochs if images else EPOCHS
+        epochs = settings.epochs if images else TABLE_EPOCHS
     lr, most = (settings.lr, settings.batch) if images else (LR, BATCH)
     device, tables, rows = train.x.device, len(seeds), train.rows
     fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)
@@ -94,7 +94,7 @@ def cross_fit(
     rates = [group["lr"] for group in optimizer.param_groups]
     outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
     shortest = min(len(index) for index in outside)
-    steps = min(shortest, max(STEPS, round(shortest / most)))
+    steps = min(shortest, max(LEAST_STEPS, round(shortest / most)))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
     for epoch in range(epochs):
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]

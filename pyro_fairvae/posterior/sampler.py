@@ -38,7 +38,7 @@ THINNED = 5  # sweeps for each draw where the sampler has to wander along isomet
 START = 20.0  # people that a chain's start is worth
 LOG_ODDS = 3.0  # deviation of log m1/m2: nearly flat, so that no group is held to be frequent beforehand
 LOG_SHAPE = (-0.5, 1.0)  # mean and deviation of the log of the lesser m
-ROUNDING = 1e-9  # a share smaller than that is not stretched
+SMALLEST_SHARE = 1e-9  # a share smaller than that is not stretched
 
 
 def bin_rows(scores: np.ndarray) -> np.ndarray:
@@ -91,7 +91,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ChannelRows:
     """The rows of a channel as arrays."""
 
     channel: Channel
@@ -124,7 +124,7 @@ class Rows:
         return (counts * _log(h @ self.matrix(rows))).sum((-1, -2))
 
 
-def draw_posterior(
+def sample_channel(
     channel: Channel,
     bins: Bins,
     draws: int = 500,
@@ -143,7 +143,7 @@ def draw_posterior(
     counts = bins.counts
     tables, size, _ = counts.shape
     isometric = len(channel.attributes.names) == 1 and bool(channel.possible.all())
-    of = Rows(channel)
+    of = ChannelRows(channel)
     repeated = np.broadcast_to(counts, (chains, *counts.shape))
 
     def dirichlet(concentration: np.ndarray) -> np.ndarray:
@@ -182,7 +182,7 @@ def draw_posterior(
     return [np.stack(store, axis=1) for store in kept]
 
 
-def rescale(generator: np.random.Generator, state: State, of: Rows, counts: np.ndarray) -> None:
+def rescale(generator: np.random.Generator, state: State, of: ChannelRows, counts: np.ndarray) -> None:
     r"""One Metropolis step, in place: more people of a row at random, of whom fewer say it, or the reverse.
 
     Gibbs sampling goes slowly there, since how many people are hidden and how often they hide are each drawn
@@ -203,9 +203,9 @@ def rescale(generator: np.random.Generator, state: State, of: Rows, counts: np.n
     moved_row[..., unavailable] += 1 - moved_row.sum(-1)
     share, others = h[..., inside].sum(-1), h[..., ~inside].sum(-1)
     moved_others = 1 - np.exp(-t)[..., None] * share
-    possible = (moved_row[..., unavailable] > 0) & (np.minimum(others, moved_others) > ROUNDING).all(-1)
+    possible = (moved_row[..., unavailable] > 0) & (np.minimum(others, moved_others) > SMALLEST_SHARE).all(-1)
     moved_row = np.where(possible[..., None], moved_row, rows[r])
-    stretch = np.where(possible[..., None], moved_others / others.clip(min=ROUNDING), 1)
+    stretch = np.where(possible[..., None], moved_others / others.clip(min=SMALLEST_SHARE), 1)
     shrink = np.where(possible, np.exp(-t), 1)[..., None]
     moved_h = h * np.where(inside, shrink[..., None], stretch[..., None])
     moved_spread = spread.copy()

@@ -19,7 +19,7 @@ from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.posterior.cross_fitting import cross_fit
-from pyro_fairvae.posterior.sampler import Bins, bin_tables, draw_posterior
+from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
 
@@ -90,7 +90,7 @@ def calibrate(
     ):
         said = observed.expand(len(seeds), train.rows).cpu().numpy()
         bins = bin_tables(scores.double().cpu().numpy(), said, channel.outcomes)
-        drawn = partial(draw_posterior, channel, bins, draws, seed=derive_seed(seeds[0], 7))
+        drawn = partial(sample_channel, channel, bins, draws, seed=derive_seed(seeds[0], 7))
         rows = drawn()
         if (
             channel.truthful
@@ -156,11 +156,11 @@ def summarise(
         "warnings": warnings,
         "members": [
             {
-                "weight": weight,
+                "lambda": weight,
                 "epoch": fit.chosen_epoch[k],
                 **{name: describe(draws.table(k), prior=False) for name, draws in own.items()},
             }
-            for k, weight in enumerate(fit.weights_of_risk)
+            for k, weight in enumerate(fit.lambdas)
         ],
     }
 

@@ -2,8 +2,8 @@
 
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
+    draw_channel,
     draw_frontier,
-    draw_posterior,
     draw_prior_study,
     draw_ranks,
     draw_study_metrics,
@@ -26,9 +26,9 @@ __all__ = [
     "align",
     "channels_table",
     "decision_table",
+    "draw_channel",
     "draw_faces",
     "draw_frontier",
-    "draw_posterior",
     "draw_prior_study",
     "draw_ranks",
     "draw_study_metrics",

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pyro_fairvae.studies.comparison import BETTER, WORSE, by_panel
 
-METRICS = {"deo": "DEO", "deopp": "DEOPP", "ddp": "DDP"}
+METRIC_TITLES = {"deo": "DEO", "deopp": "DEOPP", "ddp": "DDP"}
 INFORMED = "†"
 INFORMED_MEANS = f"{INFORMED} saw what is hidden from the others"
 
@@ -24,7 +24,7 @@ def named(label: str, informed: bool) -> str:
 
 def metric_title(metric: str) -> str:
     """A metric's name for people."""
-    return METRICS.get(metric, metric.replace("_", " "))
+    return METRIC_TITLES.get(metric, metric.replace("_", " "))
 
 
 def hypervolume_lines(table: pd.DataFrame) -> Lines:

@@ -25,7 +25,7 @@ from pyro_fairvae.schema.attributes import UNAVAILABLE
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-PARTS = {
+PART_TITLES = {
     "labels": "labels, −log P(ỹ|x)",
     "groups": "groups, −log P(ã|x)",
     "imputer": "imputers",
@@ -49,7 +49,7 @@ def draw_frontier(path: Path, results: dict[str, Any]) -> None:
     axes.plot(unfair, error, "-o", color=COLOURS[0], linewidth=1, label="test")
     for member, x, y in zip(members, unfair, error, strict=True):
         axes.annotate(
-            f"λ={member['weight']:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8
+            f"λ={member['lambda']:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8
         )
     chosen = results["selected"]
     axes.plot(
@@ -71,9 +71,11 @@ def draw_training(
     parts, risks, cells = figure.subplots(1, 3)
     own = [row for row in history if row["member"] == member]
     epochs = [row["epoch"] for row in own]
-    weight = own[0]["weight"]
-    for name, colour, style in zip(PARTS, cycle(COLOURS), ["-"] * 6 + ["--"] * 6, strict=False):
-        parts.plot(epochs, [row[name] for row in own], style, color=colour, linewidth=1.2, label=PARTS[name])
+    weight = own[0]["lambda"]
+    for name, colour, style in zip(PART_TITLES, cycle(COLOURS), ["-"] * 6 + ["--"] * 6, strict=False):
+        parts.plot(
+            epochs, [row[name] for row in own], style, color=colour, linewidth=1.2, label=PART_TITLES[name]
+        )
     parts.set_yscale("symlog", linthresh=0.01)
     parts.set_title(f"parts of the objective, λ={weight:g}", fontsize=9)
     members = sorted({row["member"] for row in history})
@@ -82,7 +84,7 @@ def draw_training(
         gap, error = (100 * np.array([row[name] for row in rows]) for name in ("gap", "gap_error"))
         shade = 0.15 + 0.85 * (members.index(k) + 1) / len(members)
         risks.plot(
-            epochs, gap, color=COLOURS[0], alpha=shade, linewidth=1.2, label=f"λ={rows[0]['weight']:g}"
+            epochs, gap, color=COLOURS[0], alpha=shade, linewidth=1.2, label=f"λ={rows[0]['lambda']:g}"
         )
         risks.fill_between(
             epochs, gap - 2 * error, gap + 2 * error, color=COLOURS[0], alpha=0.15, linewidth=0
@@ -104,7 +106,7 @@ def draw_training(
     write_figure(figure, path)
 
 
-def draw_posterior(path: Path, draws: ChannelDraws, truth: np.ndarray | None = None) -> None:
+def draw_channel(path: Path, draws: ChannelDraws, truth: np.ndarray | None = None) -> None:
     """What a channel's rows say beside the own value: densities of posterior and prior, truth if known."""
     channel = draws.channel
     known = None if truth is None else channel.row_probabilities(truth)
@@ -170,7 +172,7 @@ def draw_prior_study(path: Path, rates: pd.DataFrame) -> None:
 def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
     """Test error and DEO against the number of rows, a colour for each prior, a panel for each λ."""
     shown = metrics.assign(value=100 * metrics["value"])
-    panels_of = list(shown.groupby(["metric", "level", "weight"], sort=False))
+    panels_of = list(shown.groupby(["metric", "level", "lambda"], sort=False))
     columns = len(panels_of) // 2
     priors = list(dict.fromkeys(shown.prior))
     figure = blank_figure(3.4 * columns, 6.4)

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from pyro_fairvae.audit import METRICS, Audit
+from pyro_fairvae.audit import AUDITED, Audit
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
@@ -61,16 +61,16 @@ def _frontier(model: FairSSVAEClassifier, name: str, folder: Path) -> list[Block
     for k, member in model.frontier_.iterrows():
         lines.append(
             [
-                f"{member['weight']:g}", _percent(member["error"]), _percent(member["disparity"]),
+                f"{member['lambda']:g}", _percent(member["error"]), _percent(member["disparity"]),
                 _percent(member["standard_error"]), "yes" if k == model.selected_ else "",
-                f"fairvae predict {name} DATA --weight {member['weight']:g}",
+                f"fairvae predict {name} DATA --lambda {member['lambda']:g}",
             ]
         )  # fmt: skip
     words = (
-        f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['weight']:g}: an "
+        f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['lambda']:g}: an "
         f"error of {_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
         f"{model.summary_['held_out_rows']} rows held out of training. Disparity is {metric}: "
-        f"{METRICS.get(metric, 'the risk that was trained for')}."
+        f"{AUDITED.get(metric, 'the risk that was trained for')}."
     )
     figure = folder / "frontier.svg"
     draw_choice(figure, model.frontier_, model.selected_, metric)
@@ -96,7 +96,7 @@ def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) 
     axes.plot(chosen["disparity"], chosen["error"], "o", markersize=14, fillstyle="none", color=COLOURS[1])
     for _, member in frontier.iterrows():
         at = (member["disparity"], member["error"])
-        axes.annotate(f"λ={member['weight']:g}", at, xytext=(6, 6), textcoords="offset points", fontsize=8)
+        axes.annotate(f"λ={member['lambda']:g}", at, xytext=(6, 6), textcoords="offset points", fontsize=8)
     axes.set_xlabel(f"{metric} on held-out rows")
     axes.set_ylabel("error on held-out rows")
     axes.set_xlim(left=0)
@@ -145,7 +145,7 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
 def _audit(found: Audit | None, name: str) -> Sequence[Block]:
     if found is None:
         return [f"No rows were audited. Audit new ones by: fairvae audit {name} DATA --out audit.json"]
-    interval = f"{100 * found.level:g} %"
+    interval = f"{100 * found.confidence:g} %"
     counts = found.rows
     words = (
         f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do "
@@ -157,7 +157,7 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
         metrics.append(
             [
                 str(metric), _plain(line["estimate"]), _range(line, ""), _plain(line["stated_estimate"]),
-                _range(line, "stated_"), _range(line, "bound_"), METRICS.get(str(metric), ""),
+                _range(line, "stated_"), _range(line, "bound_"), AUDITED.get(str(metric), ""),
             ]
         )  # fmt: skip
     groups = [["group", "stated rows", "withhold", interval, "of those who withhold"]]

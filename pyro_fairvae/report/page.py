@@ -21,7 +21,7 @@ THEMES = {
     "dark": {"page": "#15181c", "raised": "#20252b", "text": "#e8eaed", "quiet": "#aab2bc",
              "line": "#434b55", "link": "#8cc2ff"},
 }  # fmt: skip
-KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
+PICTURE_KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 LONG = 40  # lines above which a table is folded
 
 _STYLE = """
@@ -197,7 +197,9 @@ def _block(block: Block, name: str) -> str:
 
 
 def _picture(picture: Picture) -> str:
-    kind = KINDS[choose(f"ending of the figure {picture.path.name}", picture.path.suffix, KINDS)]
+    kind = PICTURE_KINDS[
+        choose(f"ending of the figure {picture.path.name}", picture.path.suffix, PICTURE_KINDS)
+    ]
     try:
         content = base64.b64encode(picture.path.read_bytes()).decode()
     except OSError as reason:

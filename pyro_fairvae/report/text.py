@@ -21,7 +21,7 @@ def results_table(results: dict[str, Any]) -> str:
         tested = [_percent(member["test"][name]) for name in metrics]
         validated = [_percent(member["val"][name]) for name in ("error", chosen)]
         star = "*" if k == results["selected"] else ""
-        lines.append([f"{member['weight']:g}", *tested, *validated, star])
+        lines.append([f"{member['lambda']:g}", *tested, *validated, star])
     return (
         align(lines)
         + "\ndeo floor: the mean DEO that chance alone gives a perfectly fair classifier on this test part"
@@ -55,7 +55,7 @@ def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
     lines = [["λ", "error %", f"{metric.replace('_', ' ')} %", "± s.e.", ""]]
     for k, member in frontier.iterrows():
         numbers = [_percent(member[name]) for name in ("error", "disparity", "standard_error")]
-        lines.append([f"{member['weight']:g}", *numbers, "*" if k == selected else ""])
+        lines.append([f"{member['lambda']:g}", *numbers, "*" if k == selected else ""])
     return align(lines) + "\n(on rows held out of training, groups as imputed; * is the member that decides)"
 
 
@@ -123,7 +123,7 @@ def decision_table(results: dict[str, Any]) -> str:
         numbers = [_percent(results["metrics"][which][name]) for name in metrics]
         lines.append([which, f"{results['objective'][which]:.5f}", *numbers])
     return (
-        f"{results['part']} rows, member {results['member']}, λ = {results['weight']:g}, "
+        f"{results['part']} rows, member {results['member']}, λ = {results['lambda']:g}, "
         f"rule {results['rule']}: {results['changed']} labels differ from rounding\n{align(lines)}"
     )
 

@@ -7,12 +7,12 @@ A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the u
 """
 
 from pyro_fairvae.risks.custom import CustomRisk, register
-from pyro_fairvae.risks.expectation import Estimate, RiskEstimator, samples_for
+from pyro_fairvae.risks.expectation import Estimate, ExpectedRisk, samples_for
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
-from pyro_fairvae.risks.label_propagation import gaussian_field
+from pyro_fairvae.risks.label_propagation import propagate_labels
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
-from pyro_fairvae.risks.risk_loss import RiskSettings, RiskTerm
+from pyro_fairvae.risks.risk_loss import RiskLoss, RiskSettings
 
 __all__ = [
     "IMPUTERS",
@@ -23,11 +23,11 @@ __all__ = [
     "ComposedRisk",
     "CustomRisk",
     "Estimate",
-    "RiskEstimator",
+    "ExpectedRisk",
+    "RiskLoss",
     "RiskSettings",
-    "RiskTerm",
-    "gaussian_field",
     "impute",
+    "propagate_labels",
     "register",
     "relaxation",
     "samples_for",

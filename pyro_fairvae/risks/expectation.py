@@ -15,7 +15,7 @@ from pyro_fairvae.risks.custom import CustomRisk
 from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps
 from pyro_fairvae.risks.smooth_penalty import pull
 
-CHUNK = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
+DRAWN_AT_ONCE = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
 
 
 class Estimate(NamedTuple):
@@ -37,13 +37,13 @@ def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
     return math.ceil(bound**2 / (2 * epsilon**2) * math.log(2 / delta))
 
 
-class RiskEstimator:
+class ExpectedRisk:
     r"""An estimate Ê of the expectation of F(P_f, y, a) over imputed labels and groups, and its penalty.
 
     ``sampled``, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation; λÊ.
     ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It lies below the sampled
     one by what the draws add to |gap|, and the two meet as cells grow.
-    ``envelope``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`). A user's own F
+    ``smoothed``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`). A user's own F
     and the vanilla risk, which are of draws, take the mean of the draws' differences.
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
@@ -76,14 +76,14 @@ class RiskEstimator:
         choose("estimator", estimator, ESTIMATORS)
         require(
             isinstance(risk, ComposedRisk) or estimator != "expected",
-            f"the risk {risk.name!r} is a function of draws; use the estimator 'sampled' or 'envelope'.",
+            f"the risk {risk.name!r} is a function of draws; use the estimator 'sampled' or 'smoothed'.",
         )
         self.risk = risk
         self.relax = relax
         self.samples = samples
         self.memory = memory
         self.cell_sums = ESTIMATORS[estimator]
-        self.stiffness = stiffness if estimator == "envelope" else None
+        self.stiffness = stiffness if estimator == "smoothed" else None
         self.remembered: CellSums | None = None
 
     def __call__(self, class_logits: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
@@ -197,7 +197,7 @@ def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSu
 def _uniforms(imputed: Tensor, samples: int) -> list[Tensor]:
     """``samples`` uniform numbers for every row, (members, some, rows) at a time."""
     members, rows = imputed.shape[:2]
-    at_once = max(1, CHUNK // (members * rows))
+    at_once = max(1, DRAWN_AT_ONCE // (members * rows))
     sizes = [min(at_once, samples - start) for start in range(0, samples, at_once)]
     return [torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device) for size in sizes]
 
@@ -211,7 +211,7 @@ def expected_cell_sums(predictions: Tensor, imputed: Tensor, samples: int = 1) -
 ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int], CellSums]] = {
     "sampled": draw_cell_sums,
     "expected": expected_cell_sums,
-    "envelope": expected_cell_sums,
+    "smoothed": expected_cell_sums,
 }
 
 

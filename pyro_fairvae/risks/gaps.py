@@ -141,7 +141,7 @@ SIGNED: dict[Callable[[Rates], Tensor], Callable[[Rates], Tensor]] = {
     spread: pair_differences,
     from_overall: differences_from_overall,
 }
-CLASSES: dict[str, Callable[[int], list[int]]] = {
+CLASS_SETS: dict[str, Callable[[int], list[int]]] = {
     "all": lambda classes: list(range(classes)),
     "first": lambda classes: [0],
     "last": lambda classes: [classes - 1],
@@ -158,7 +158,7 @@ COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class ComposedRisk:
     """F = combine over comparisons of gap(rates), for the classes S_y.
 
-    ``classes`` is S_y: a name of :data:`CLASSES` or the classes themselves. ``bound`` is the constant C of
+    ``classes`` is S_y: a name of :data:`CLASS_SETS` or the classes themselves. ``bound`` is the constant C of
     the paper's Theorem 1, F ∈ [0, C], given the numbers of classes and groups; None: F is unbounded, and
     the theorem says nothing about it.
     """
@@ -202,7 +202,7 @@ class ComposedRisk:
     def classes_of(self, classes: int) -> list[int]:
         """S_y among ``classes`` classes."""
         if isinstance(self.classes, str):
-            return CLASSES[self.classes](classes)
+            return CLASS_SETS[self.classes](classes)
         outside = [c for c in self.classes if not 0 <= c < classes]
         require(
             not outside and len(self.classes) > 0,

@@ -60,7 +60,7 @@ def stated_rows(beliefs: Beliefs) -> Tensor:
     return by_features(beliefs).masked_fill(~stated, 0.0)
 
 
-def anchored(beliefs: Beliefs) -> Tensor:
+def by_control_variate(beliefs: Beliefs) -> Tensor:
     r"""Rows with a stated group as the anchor, imputations without ã as a control variate:
 
     .. math:: P_g(y|x,\tilde y)\, r(a|x,y) + \frac{[\tilde a \ne ∅]}{P(\tilde a|a=\tilde a)}
@@ -82,12 +82,12 @@ IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
     "outcome": by_outcome,
     "rounded": rounded,
     "stated": stated_rows,
-    "anchored": anchored,
+    "control_variate": by_control_variate,
 }
 
 PROBABILITIES = ("outcome", "features", "rounded")  # those that say of every row what its group may be
 # Which of those stands in for the others where every row needs a probability.
-STANDS_IN = {"anchored": "outcome", "stated": "features"}
+STANDS_IN = {"control_variate": "outcome", "stated": "features"}
 
 
 def impute(beliefs: Beliefs, imputer: str) -> Tensor:

@@ -15,7 +15,7 @@ LANDMARKS = 10_000  # rows among which neighbours are sought, so that a graph co
 RETURN = 0.01  # η, the chance that a walk on the graph ends at the classes' prevalence
 
 
-def gaussian_field(features: Tensor, y_obs: Tensor, classes: int, neighbours: int = 10) -> Tensor:
+def propagate_labels(features: Tensor, y_obs: Tensor, classes: int, neighbours: int = 10) -> Tensor:
     r"""P(y | the graph), (rows, classes): the harmonic function of Zhu, Ghahramani and Lafferty (2003).
 
     Rows are joined to their nearest neighbours with weights :math:`w_{ij} = \exp(-\|x_i - x_j\|^2/\sigma^2)`,
@@ -33,9 +33,9 @@ def gaussian_field(features: Tensor, y_obs: Tensor, classes: int, neighbours: in
     known = (y_obs < classes).cpu().numpy()
     require(bool(known.any()), "a Gaussian field needs stated labels, but there is none; use the head.")
     stated = np.eye(classes + 1)[y_obs.cpu().numpy()][:, :classes]
-    field = stated.copy()
+    found = stated.copy()
     if known.all():
-        return torch.from_numpy(field)
+        return torch.from_numpy(found)
     graph = similarity_graph(features.detach().float().cpu().numpy(), min(neighbours, rows - 1))
     degree = np.asarray(graph.sum(1)).ravel()
     # A row that is infinitely far from all others is told the prevalence alone.
@@ -47,11 +47,11 @@ def gaussian_field(features: Tensor, y_obs: Tensor, classes: int, neighbours: in
     right = (1 - RETURN) * (to_unknown @ stated) + RETURN * np.outer(degree[unknown], prevalence)
     scale = sparse.diags(1 / degree[unknown])
     for c in range(classes):
-        field[unknown, c], failed = cg(system, right[:, c], rtol=1e-6, M=scale)
+        found[unknown, c], failed = cg(system, right[:, c], rtol=1e-6, M=scale)
         if failed:
             raise ArithmeticError(f"the Gaussian field did not converge in {failed} steps.")
-    field = field.clip(0, 1)
-    return torch.from_numpy(field / field.sum(1, keepdims=True))
+    found = found.clip(0, 1)
+    return torch.from_numpy(found / found.sum(1, keepdims=True))
 
 
 def similarity_graph(features: np.ndarray, neighbours: int) -> sparse.csr_matrix:

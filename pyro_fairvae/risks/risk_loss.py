@@ -9,12 +9,12 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import option
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk
-from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, RiskEstimator, relaxed_cell_sums
+from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
 from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 
-LABELLERS = ("head", "field")
+LABELLERS = ("head", "propagation")
 GRADIENTS = ("stopped", "vanilla")
 
 
@@ -26,17 +26,17 @@ class RiskSettings:
     risk_classes: tuple[int, ...] | None = option(
         None, "S_y, classes that the risk compares, instead of its own"
     )
-    estimator: str = option(
-        "envelope",
-        "envelope (λF at expected cell sums, rounded off at 0), expected (λF at expected cell sums), or "
+    risk_estimator: str = option(
+        "smoothed",
+        "smoothed (λF at expected cell sums, rounded off at 0), expected (λF at expected cell sums), or "
         "sampled (λ times the mean of N draws, the paper's)",
     )
     samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
-    stiffness: float = option(20.0, "ρ of the envelope: pull for each unit of a gap, up to λ")
-    settle: float | None = option(
+    stiffness: float = option(20.0, "ρ of smoothed: pull for each unit of a gap, up to λ")
+    refine_decisions: float | None = option(
         None,
-        "ρ at which decisions are settled on all rows after training; 0: they stay as trained (default: 50 "
-        "for envelope, else 0)",
+        "ρ at which decisions are refined on all rows after training; 0: they stay as trained (default: 50 "
+        "for smoothed, else 0)",
     )
     relaxation: str = option(
         "step",
@@ -56,13 +56,14 @@ class RiskSettings:
     imputer: str = option(
         "outcome",
         "unstated groups: outcome (from x and y), features (from x alone, the paper's), rounded, stated "
-        "(stated rows only), or anchored (stated rows, the others as a control variate)",
+        "(stated rows only), or control_variate (stated rows, the others as a control variate)",
     )
     labeller: str = option(
-        "head", "P_g, unstated labels: head, or field (Gaussian field on a graph of nearest neighbours)"
+        "head",
+        "P_g, unstated labels: head, or propagation (a Gaussian field on a graph of nearest neighbours)",
     )
-    neighbours: int = option(10, "neighbours of a row in the field's graph")
-    field_every: int = option(5, "epochs after which the field is taken anew")
+    neighbours: int = option(10, "neighbours of a row in the graph of propagation")
+    propagation_every: int = option(5, "epochs after which labels are propagated anew")
     risk_gradient: str = option(
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
@@ -71,18 +72,18 @@ class RiskSettings:
     def __post_init__(self) -> None:
         for what, given, table in (
             ("risk", self.risk, (*RISKS, *CUSTOM)),
-            ("estimator", self.estimator, ESTIMATORS),
+            ("risk estimator", self.risk_estimator, ESTIMATORS),
             ("relaxation", self.relaxation, RELAXATIONS),
             ("imputer", self.imputer, IMPUTERS),
             ("labeller", self.labeller, LABELLERS),
             ("risk gradient", self.risk_gradient, GRADIENTS),
         ):
             choose(what, given, table)
-        for name in ("neighbours", "field_every"):
+        for name in ("neighbours", "propagation_every"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(
-            0 <= self.settling_stiffness < float("inf"),
-            f"settle must be finite and not negative, got {self.settle}.",
+            0 <= self.refinement_stiffness < float("inf"),
+            f"refine_decisions must be finite and not negative, got {self.refine_decisions}.",
         )
         require(
             self.gumbel_temperature > 0,
@@ -96,11 +97,11 @@ class RiskSettings:
                     self.risk_classes
                     or len(self.thresholds) > 1
                     or self.risk_gradient == "vanilla"
-                    or self.imputer in ("stated", "anchored")
+                    or self.imputer in ("stated", "control_variate")
                 )
             ),
             f"the risk {self.risk!r} is a function of draws of every row: it takes no risk_classes, no "
-            "thresholds by group, no vanilla gradient and not the imputers 'stated' and 'anchored'.",
+            "thresholds by group, no vanilla gradient and not the imputers 'stated' and 'control_variate'.",
         )
         require(
             self.risk_gradient == "stopped" or (self.imputer, self.labeller) == ("features", "head"),
@@ -108,16 +109,17 @@ class RiskSettings:
             f"labeller 'head', not {self.imputer!r} and {self.labeller!r}.",
         )
         require(
-            not (self.imputer == "anchored" and self.estimator == "sampled"),
-            "nothing can be drawn from the imputer 'anchored'; use the estimator envelope or expected.",
+            not (self.imputer == "control_variate" and self.risk_estimator == "sampled"),
+            "nothing can be drawn from the imputer 'control_variate'; use the risk_estimator "
+            "smoothed or expected.",
         )
-        RiskTerm(self)
+        RiskLoss(self)
 
     @property
-    def settling_stiffness(self) -> float:
-        if self.settle is None:
-            return 50.0 if self.estimator == "envelope" else 0.0
-        return self.settle
+    def refinement_stiffness(self) -> float:
+        if self.refine_decisions is None:
+            return 50.0 if self.risk_estimator == "smoothed" else 0.0
+        return self.refine_decisions
 
     def chosen(self) -> ComposedRisk | CustomRisk:
         if self.risk in CUSTOM:
@@ -145,20 +147,20 @@ class RiskSettings:
         )
 
 
-class RiskTerm:
+class RiskLoss:
     """Ê by its settings, stateful through the estimator's memory."""
 
     def __init__(self, settings: RiskSettings) -> None:
         self.settings = settings
         memory = settings.memory
         if memory is None:
-            memory = 1.0 if settings.estimator == "sampled" else 0.1
-        self.estimator = RiskEstimator(
+            memory = 1.0 if settings.risk_estimator == "sampled" else 0.1
+        self.estimator = ExpectedRisk(
             settings.chosen(),
             relaxation(settings.relaxation, settings.temperature, settings.thresholds),
             settings.samples,
             memory,
-            settings.estimator,
+            settings.risk_estimator,
             settings.stiffness,
         )
 

@@ -52,14 +52,14 @@ class Batch:
     """Rows of one SVI step.
 
     ``x`` is (rows, columns) where members share their rows, or (members, rows, columns) where each
-    has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``label_field`` is P(y | row) of
-    each member, (members, rows, classes), where labels are imputed from outside of the program.
+    has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``propagated_labels`` is P(y | row)
+    of each member, (members, rows, classes), where labels are imputed from outside of the program.
     """
 
     x: Tensor
     y_obs: Tensor
     a_obs: Tensor
-    label_field: Tensor | None = None
+    propagated_labels: Tensor | None = None
 
     @property
     def rows(self) -> int:

@@ -29,9 +29,9 @@ from pyro_fairvae.schema.observed import Columns, Observed
 
 DOCUMENT, TENSORS = "model.json", "weights.safetensors"
 AUDIT, PAGE = ABOUT = "audit.json", "report.html"  # what commands write beside them
-FORMAT, VERSION = "pyro_fairvae model", 1
+MODEL_FORMAT, VERSION = "pyro_fairvae model", 1
 HEAD = ("format", "version", "library", "sha256")
-KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that hold them
+CLASS_KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that hold them
     "bool": (bool, "bO"),
     "int": (int, "iuO"),
     "float": (float, "fO"),
@@ -55,7 +55,7 @@ def write_model(
     # As it will be read again, so that its digest is, too.
     body = json.loads(json.dumps(document), parse_constant=lambda _: None)
     head = {
-        "format": FORMAT,
+        "format": MODEL_FORMAT,
         "version": VERSION,
         "library": __version__,
         "sha256": {DOCUMENT: _digest(body), TENSORS: hashlib.sha256(packed).hexdigest()},
@@ -83,7 +83,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except (ValueError, RecursionError) as reason:
         raise InputError(f"{folder / DOCUMENT} cannot be read, or is broken: {reason}.") from reason
     require(
-        isinstance(document, dict) and document.get("format") == FORMAT,
+        isinstance(document, dict) and document.get("format") == MODEL_FORMAT,
         f"{folder / DOCUMENT} does not describe a model of pyro_fairvae.",
     )
     require(
@@ -128,11 +128,11 @@ def fit_content(fitted: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:
         for part, state in (("program", fitted.program.state()), ("chosen", fitted.chosen))
         for name, value in state.items()
     }
-    if fitted.tilt is not None:
-        tensors["tilt"] = fitted.tilt.detach().cpu().contiguous()
+    if fitted.adjustment is not None:
+        tensors["adjustment"] = fitted.adjustment.detach().cpu().contiguous()
     document = {
         "settings": flatten(dataclasses.asdict(fitted.settings)),
-        "weights": list(fitted.weights_of_risk),
+        "weights": list(fitted.lambdas),
         "chosen_epoch": list(fitted.chosen_epoch),
         "history": fitted.history,
     }
@@ -163,11 +163,11 @@ def fit_from(
         class_names,
     )
     program = Program(empty, settings, [0] * len(weights)).to(device, torch.float32)
-    tilt = tensors["tilt"].to(device) if "tilt" in tensors else None
+    adjustment = tensors["adjustment"].to(device) if "adjustment" in tensors else None
     parts: dict[str, dict[str, Tensor]] = {"program": {}, "chosen": {}}
     for name, value in tensors.items():
         part, _, rest = name.partition("/")
-        if name != "tilt":
+        if name != "adjustment":
             require(part in parts, f"{TENSORS} holds {name!r}, which is no part of a model.")
             parts[part][rest] = value.to(device)
     made = {name: (value.shape, value.dtype) for name, value in program.state().items()}
@@ -177,8 +177,11 @@ def fit_from(
             f"the tensors of {part!r} do not fit what {DOCUMENT} describes; the model is damaged.",
         )
     shape = (len(weights), len(class_names), len(class_names), attributes.groups)
-    if tilt is not None:
-        require(tilt.shape == shape, f"'tilt' has the shape {tuple(tilt.shape)}, expected {shape}.")
+    if adjustment is not None:
+        require(
+            adjustment.shape == shape,
+            f"'adjustment' has the shape {tuple(adjustment.shape)}, expected {shape}.",
+        )
     chosen = [int(epoch) for epoch in document["chosen_epoch"]]
     require(len(chosen) == len(weights), f"{len(chosen)} epochs were chosen for {len(weights)} members.")
     # A number that is not finite is null in JSON.
@@ -187,7 +190,7 @@ def fit_from(
         for row in document["history"]
     ]
     program.load_state(parts["program"])
-    return Fit(program, parts["chosen"], chosen, weights, settings, history, tilt)
+    return Fit(program, parts["chosen"], chosen, weights, settings, history, adjustment)
 
 
 def _check_sizes(
@@ -210,8 +213,8 @@ def classes_content(classes: np.ndarray) -> dict[str, Any]:
     values = classes.tolist()
     kinds = {type(value).__name__ for value in values}
     require(
-        len(kinds) == 1 and kinds <= KINDS.keys(),
-        f"classes of the kind {', '.join(sorted(kinds))} cannot be saved; expected {', '.join(KINDS)}.",
+        len(kinds) == 1 and kinds <= CLASS_KINDS.keys(),
+        f"classes of the kind {', '.join(sorted(kinds))} cannot be saved; expected {', '.join(CLASS_KINDS)}.",
     )
     return {
         "kind": kinds.pop(),
@@ -222,7 +225,7 @@ def classes_content(classes: np.ndarray) -> dict[str, Any]:
 
 def classes_from(content: dict[str, Any]) -> np.ndarray:
     """The classes of :func:`classes_content`, or an error where they are others than was written."""
-    kind, arrays = KINDS[choose("kind of classes", content["kind"], KINDS)]
+    kind, arrays = CLASS_KINDS[choose("kind of classes", content["kind"], CLASS_KINDS)]
     values, dtype = list(content["values"]), np.dtype(content["dtype"])
     require(
         dtype.kind in arrays and dtype.itemsize < 1 << 20 and all(type(value) is kind for value in values),

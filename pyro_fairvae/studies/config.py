@@ -22,7 +22,7 @@ from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Missingness, load
 from pyro_fairvae.inference.program import Settings
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.attributes import Attributes
 
 ENVIRONMENT = "environment"
@@ -138,7 +138,7 @@ class TrainConfig:
     settings: Settings = nested(Settings)
 
     def __post_init__(self) -> None:
-        check_weights(self.lambdas)
+        check_lambdas(self.lambdas)
         require(0 <= self.seed < 2**63, f"seed must be within [0, 2^63), got {self.seed}.")
         self.channels()
 

@@ -20,7 +20,7 @@ from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.studies.single_run import load_run
 
-PARTS = ("test", "validation")
+LABELLED_PARTS = ("test", "validation")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DecideConfig:
     decide_seed: int = option(0, "seed of the draws")
 
     def __post_init__(self) -> None:
-        choose("part", self.part, PARTS)
+        choose("part", self.part, LABELLED_PARTS)
         choose("rule", self.rule, RULES)
         require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
         require(
@@ -56,12 +56,12 @@ def decide_run(
     """Label a part of a run's data; writes ``decisions-PART.csv`` and ``decisions-PART.json`` beside it."""
     fitted, parts, selected = load_run(run, device, data_dir)
     member = selected if config.member is None else config.member
-    members = len(fitted.weights_of_risk)
+    members = len(fitted.lambdas)
     require(
         0 <= member < members, f"member {member} was asked for, but the run has members 0 to {members - 1}."
     )
     report(f"Labelling the {config.part} rows by {config.rule} ...")
-    weight = fitted.weights_of_risk[member] if config.risk_weight is None else config.risk_weight
+    weight = fitted.lambdas[member] if config.risk_weight is None else config.risk_weight
     risk = fitted.settings.fairness.chosen()
     require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
     assert isinstance(risk, ComposedRisk)
@@ -78,7 +78,7 @@ def decide_run(
         "part": config.part,
         "rule": config.rule,
         "member": member,
-        "weight": weight,
+        "lambda": weight,
         "changed": int((decision.labels != rounded).sum()),
         "objective": {"rounded": decision.before, "decided": decision.after},
         "metrics": {

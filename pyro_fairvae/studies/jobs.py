@@ -1,4 +1,4 @@
-"""Many independent jobs on many cores; each that is done is kept in a file, and never done again."""
+"""JointFit independent jobs on many cores; each that is done is kept in a file, and never done again."""
 
 from __future__ import annotations
 

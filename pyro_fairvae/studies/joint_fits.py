@@ -1,4 +1,4 @@
-"""Many data sets at once, each a member of one run."""
+"""JointFit data sets at once, each a member of one run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Report = Callable[[str], None]  # told of progress in words
 
 
 @dataclass(frozen=True)
-class Many:
+class JointFit:
     """A fit whose member ``t · weights + w`` has data set ``t`` and weight ``w``; calibrated posteriors."""
 
     fit: Fit
@@ -34,14 +34,14 @@ class Many:
     calibration_seconds: float
 
 
-def train_many(
+def train_jointly(
     parts: Sequence[Splits],
     weights: Sequence[float],
     settings: Settings,
     seeds: Sequence[int],
     device: torch.device,
     report: Report | None = None,
-) -> Many:
+) -> JointFit:
     """Train a member for each data set and weight λ, and calibrate the posteriors of each data set."""
     each = [(splits, weight, seed) for splits, seed in zip(parts, seeds, strict=True) for weight in weights]
 
@@ -62,7 +62,7 @@ def train_many(
     trained = time.perf_counter()
     tables = Observed.stack([splits.train for splits in parts])
     calibrated = calibrate_fit(fitted, tables, list(seeds))
-    return Many(fitted, calibrated, trained - start, time.perf_counter() - trained)
+    return JointFit(fitted, calibrated, trained - start, time.perf_counter() - trained)
 
 
 def once(
@@ -85,11 +85,11 @@ def once(
     return rows
 
 
-def rates(many: Many, table: int, truth: dict[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
+def rates(many: JointFit, table: int, truth: dict[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
     """A line for each outcome of each row of a data set's channels: posterior, the guide's mean, truth."""
     lines = []
     guide = many.fit.program.guide
-    members = len(many.fit.weights_of_risk) // next(iter(many.calibrated.values())).bins.counts.shape[0]
+    members = len(many.fit.lambdas) // next(iter(many.calibrated.values())).bins.counts.shape[0]
     with many.fit.at_chosen_epoch():
         means = {
             channel.name: [guide.sites.mean(site)[:, 0].detach().cpu() for site in channel.sites]

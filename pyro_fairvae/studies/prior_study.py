@@ -19,10 +19,10 @@ from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Splits, split, synthetic
 from pyro_fairvae.evaluation.metrics import evaluate
 from pyro_fairvae.inference.program import Settings
-from pyro_fairvae.inference.training import check_weights
+from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import stack_features
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.joint_fits import Report, once, rates, train_many
+from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class StudyConfig:
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")
         for rows in self.rows:
             require(rows >= 20, f"rows must be at least 20, got {rows}.")
-        check_weights(self.lambdas)
+        check_lambdas(self.lambdas)
         attributes = self.data(self.levels[0]).attributes
         for prior in self.priors:
             channel("a", attributes, prior)
@@ -96,7 +96,7 @@ def _study_one(
 ) -> list[dict[str, Any]]:
     cases = [(config.data(level), seed) for level in config.levels for seed in range(config.seeds)]
     parts = [_parts(data, rows, seed, data_dir) for data, seed in cases]
-    many = train_many(
+    many = train_jointly(
         parts, config.lambdas, config.settings(prior), [seed for _, seed in cases], device, report
     )
     weights = len(config.lambdas)
@@ -110,7 +110,7 @@ def _study_one(
         for w, weight in enumerate(config.lambdas):
             metrics = evaluate(test.y, decided[t * weights + w], test.a, len(test.classes))
             lines += [
-                common | {"weight": weight, "metric": metric, "value": metrics[metric]}
+                common | {"lambda": weight, "metric": metric, "value": metrics[metric]}
                 for metric in ("error", "deo")
             ]
     return lines
@@ -152,7 +152,7 @@ def rate_lines(found: pd.DataFrame) -> list[list[str]]:
 def metric_lines(found: pd.DataFrame) -> list[list[str]]:
     """How error and DEO on test move with the prior: means over seeds, in per cent."""
     lines = [["prior", "level", "rows", "λ", "error %", "± s.d.", "DEO %", "± s.d."]]
-    for (prior, level, size, weight), of in found.groupby(["prior", "level", "rows", "weight"], sort=False):
+    for (prior, level, size, weight), of in found.groupby(["prior", "level", "rows", "lambda"], sort=False):
         cells = []
         for metric in ("error", "deo"):
             values = 100 * of[of.metric == metric]["value"]

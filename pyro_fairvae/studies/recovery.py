@@ -18,7 +18,7 @@ from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import DATASETS, LEVELS, split
 from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.joint_fits import Report, once, rates, train_many
+from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
 
 # Jiang, Fan, Li and Zhang (2025), Table 1: α and β.
 PAPER = {
@@ -98,7 +98,7 @@ def _recover_level(
     table = data.table(0, data_dir)
     seeds = [derive_seed(seed, list(LEVELS).index(data.level)) for seed in range(config.seeds)]
     parts = [split(table, data.missingness(), seed) for seed in seeds]
-    many = train_many(parts, [0.0], config.settings(), seeds, device, report)
+    many = train_jointly(parts, [0.0], config.settings(), seeds, device, report)
     return [
         line
         for seed in range(config.seeds)

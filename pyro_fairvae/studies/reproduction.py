@@ -26,14 +26,14 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import calibrate_fit
-from pyro_fairvae.studies.comparison import OURS, PLAIN
+from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
-from pyro_fairvae.studies.joint_fits import Many, Report, rates
+from pyro_fairvae.studies.joint_fits import JointFit, Report, rates
 from pyro_fairvae.studies.pools import Job
 
-METRICS = ("deo", "deopp")
+COMPARED = ("deo", "deopp")
 
 BESIDE_OTHERS = 1.5  # times as long as alone a job takes while all cores are busy
 LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training hides nothing
@@ -49,7 +49,7 @@ class ReproduceConfig:
         None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
     )
     levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
-    metrics: tuple[str, ...] = option(METRICS, f"metrics of fairness: {', '.join(METRICS)}")
+    metrics: tuple[str, ...] = option(COMPARED, f"metrics of fairness: {', '.join(COMPARED)}")
     methods: tuple[str, ...] | None = option(
         None, "methods, with commas between (default: all that suit the data)"
     )
@@ -75,7 +75,7 @@ class ReproduceConfig:
         for what, names, table in (
             (f"group of {self.dataset}", self.all_groups, dataset.groups),
             ("level", self.levels, LEVELS),
-            ("metric", self.metrics, METRICS),
+            ("metric", self.metrics, COMPARED),
             ("method", self.all_methods, METHODS),
         ):
             require(len(names) > 0, f"no {what} was given; name at least one.")
@@ -103,13 +103,13 @@ class ReproduceConfig:
     def data(self, group: str, level: str) -> DataConfig:
         return DataConfig(self.dataset, self.label, group, self.rows, self.side, level)
 
-    def settings(self, metric: str = METRICS[0]) -> Settings:
+    def settings(self, metric: str = COMPARED[0]) -> Settings:
         own = {name: getattr(self, name) for name in ("epochs", "batch", "trunk")}
         given = {name: value for name, value in own.items() if value is not None}
         return build(Settings, {**DATASETS[self.dataset].suits, **given, "risk": metric})
 
 
-PRESETS: dict[str, dict[str, Any]] = {
+GRID_PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {"levels": "sparse", "metrics": "deo", "seeds": 1, "weights": 2, "epochs": 4,
               "batch": 128, "rows": 1500},
     "quick": {"levels": "sparse", "metrics": "deo", "seeds": 3, "weights": 4, "epochs": 10},
@@ -119,7 +119,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def preset(name: str, dataset: str) -> dict[str, Any]:
     """The options of a preset for a data set; smoke has the first group alone."""
-    options = PRESETS[choose("preset", name, PRESETS)]
+    options = GRID_PRESETS[choose("preset", name, GRID_PRESETS)]
     first = DATASETS[choose("data set", dataset, DATASETS)].groups[0]
     return {"groups": first, **options} if name == "smoke" else options
 
@@ -206,7 +206,7 @@ def own_weights(config: ReproduceConfig, method: Method) -> list[float]:
 def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: str, seed: int) -> Job:
     """The job of a method in a panel; panels that do not matter to it share one."""
     method = METHODS[name]
-    metrics = [metric] if method.by_metric else list(METRICS)
+    metrics = [metric] if method.by_metric else list(COMPARED)
     weights = own_weights(config, method)
     job = {
         "dataset": config.dataset,
@@ -250,11 +250,11 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
     )
     recovery: list[dict[str, Any]] = []
     faces = None
-    if job["method"] == PLAIN and isinstance(fitted, Fit):  # says who withholds, for Table 1
+    if job["method"] == WITHOUT_RISK and isinstance(fitted, Fit):  # says who withholds, for Table 1
         faces = look_at_faces(fitted, parts.test)
         calibrated = calibrate_fit(fitted, parts.train, [job["seed"]])
         common = {name: job[name] for name in ("group", "level", "seed")}
-        recovery = rates(Many(fitted, calibrated, 0.0, 0.0), 0, data.truth_by_channel(), common)
+        recovery = rates(JointFit(fitted, calibrated, 0.0, 0.0), 0, data.truth_by_channel(), common)
     return {
         "judged": {metric: _judge(fitted, job["weights"], metric, parts) for metric in job["metrics"]},
         "constant_error": float(1 - np.bincount(parts.test.y).max() / parts.test.rows),
@@ -278,7 +278,7 @@ def result_lines(
     group, level, metric, name, seed = panel
     method = METHODS[name]
     members = [member for record in records for member in record["judged"][metric]["members"]]
-    selected = select([each["weight"] for each in members], [each["val"] for each in members], metric)
+    selected = select([each["lambda"] for each in members], [each["val"] for each in members], metric)
     return [
         {
             "dataset": config.dataset,
@@ -290,7 +290,7 @@ def result_lines(
             "informed": method.informed,
             "paper": method.paper,
             "seed": seed,
-            "weight": member["weight"],
+            "weight": member["lambda"],
             "selected": k == selected,
             "val_error": member["val"]["error"],
             "val_disparity": member["val"][metric],
@@ -311,7 +311,7 @@ def estimate(
     """Seconds that all jobs of a grid may take, from one and three epochs of Fair-SS-VAE on one thread."""
     total = sum(job.cost for job in all_jobs(config)) / epochs_of(config)
 
-    method = METHODS[OURS if own_weights(config, METHODS[OURS]) else PLAIN]
+    method = METHODS[OURS if own_weights(config, METHODS[OURS]) else WITHOUT_RISK]
 
     def seconds(epochs: int) -> float:
         short = replace(config, epochs=epochs)

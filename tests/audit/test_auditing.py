@@ -10,8 +10,8 @@ import pytest
 from fairlearn.metrics import demographic_parity_difference, equalized_odds_difference
 from scipy import stats
 
-from pyro_fairvae.audit import DEPENDS_ON, METRICS, Audit, audit
-from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit import AUDITED, DEPENDS_ON, Audit, audit
+from pyro_fairvae.audit.control_variates import AuditedRows
 from pyro_fairvae.audit.group_imputation import impute_groups
 from pyro_fairvae.evaluation.metrics import evaluate
 from tests.support.audited import draw_people, rows_of, stating
@@ -25,7 +25,7 @@ def test_where_all_state_their_group_an_audit_counts(classes: int, groups: int, 
     found = audit(people.y, people.decided, people.group, depends_on=depends_on)
     counted = evaluate(people.y, people.decided, people.group, classes)
     for prefix in ("estimate", "stated_estimate", "bound_low", "bound_high"):
-        assert found.metrics[prefix].to_dict() == pytest.approx({name: counted[name] for name in METRICS})
+        assert found.metrics[prefix].to_dict() == pytest.approx({name: counted[name] for name in AUDITED})
     table = pd.DataFrame({"y": people.y, "decided": people.decided, "group": people.group.astype(str)})
     rates = found.rates.set_index(["rate", "group"])["estimate"]
     for c in range(classes):
@@ -97,13 +97,15 @@ def test_stated_rows_are_scored_by_trees_that_did_not_see_them() -> None:
     group = np.where(generator.random(rows) < 0.4, 2, generator.integers(2, size=rows))
     table = pd.DataFrame({"id": generator.permutation(rows), "noise": generator.normal(size=rows)})
     labels = generator.integers(2, size=(2, rows))
-    found = impute_groups(table, Rows(labels[0], labels[1], group, 2, 2), seed=0)
+    found = impute_groups(table, AuditedRows(labels[0], labels[1], group, 2, 2), seed=0)
     assert found is not None
     assert found.sum(1) == pytest.approx(np.ones(rows))
     stated = group < 2
     right = (found.argmax(1) == group)[stated]
     assert right.mean() < 0.5 + 3.3 * 0.5 / np.sqrt(stated.sum())
-    telling = impute_groups(table.assign(tells=np.where(stated, group, 0.5)), Rows(*labels, group, 2, 2), 0)
+    telling = impute_groups(
+        table.assign(tells=np.where(stated, group, 0.5)), AuditedRows(*labels, group, 2, 2), 0
+    )
     assert telling is not None
     assert (telling.argmax(1) == group)[stated].mean() > 0.95
 
@@ -156,8 +158,8 @@ def test_an_audit_survives_json() -> None:
     again = Audit.from_dict(json.loads(text))
     for table in ("metrics", "rates", "groups"):
         pd.testing.assert_frame_equal(getattr(again, table), getattr(found, table))
-    assert (again.rows, again.depends_on, again.level, again.notes) == (
-        found.rows, found.depends_on, found.level, found.notes,
+    assert (again.rows, again.depends_on, again.confidence, again.notes) == (
+        found.rows, found.depends_on, found.confidence, found.notes,
     )  # fmt: skip
     assert str(again) == str(found)
 
@@ -167,7 +169,10 @@ def test_the_text_says_what_was_found_and_assumed() -> None:
     said = stating(people, [0.4, 0.7])
     gaps = np.where(np.arange(500) < 30, np.nan, people.y)
     found = audit(
-        gaps, people.decided, np.where(said == "1", "women", np.where(said == "0", "men", None)), level=0.8
+        gaps,
+        people.decided,
+        np.where(said == "1", "women", np.where(said == "0", "men", None)),
+        confidence=0.8,
     )
     text = str(found)
     stated = int((said != None).sum())  # noqa: E711

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from pyro_fairvae.audit import DEPENDS_ON, METRICS, audit, intervals
+from pyro_fairvae.audit import AUDITED, DEPENDS_ON, audit, intervals
 from pyro_fairvae.audit.auditing import MISFIT
-from pyro_fairvae.audit.control_variates import Anchored
+from pyro_fairvae.audit.control_variates import ControlVariates
 from tests.support.audited import draw_people, rows_of, stating
 
 
@@ -17,7 +17,7 @@ def test_exactly_as_many_moments_as_unknowns_are_solved() -> None:
     """Four cells of (y, ŷ), four weights of (group, label): in each cell stating rows stand for all."""
     people = draw_people(3000, seed=5)
     rows = rows_of(people, stating(people, [0.4, 0.7], of_label=[1.0, 0.7]))
-    anchored = Anchored(rows, by_label=True)
+    anchored = ControlVariates(rows, by_label=True)
     assert not anchored.helps
     weights = anchored.moments.weights.reshape(2, 2)
     for y in range(2):
@@ -31,7 +31,7 @@ def test_more_moments_than_unknowns_are_weighed_as_least_squares_would() -> None
     """The same w from the two-step formula of Hansen (1982), iterated, by plain inverses."""
     people = draw_people(2000, seed=6)
     rows = rows_of(people, stating(people, [0.4, 0.7]))
-    anchored = Anchored(rows, people.proba)
+    anchored = ControlVariates(rows, people.proba)
     functions, weighs = anchored.functions, anchored.weighs
     weights = np.ones(2)
     for _ in range(20):
@@ -51,7 +51,9 @@ def test_how_often_groups_withhold_is_recovered(of_label: list[float] | None) ->
     for seed in range(tables):
         people = draw_people(1500, seed=100 + seed)
         rows = rows_of(people, stating(people, [0.4, 0.75], of_label, seed))
-        rate, low, high = Anchored(rows, people.proba, of_label is not None).withholding(stats.norm.ppf(0.95))
+        rate, low, high = ControlVariates(rows, people.proba, of_label is not None).withholding(
+            stats.norm.ppf(0.95)
+        )
         truth = 1 - np.array([0.4, 0.75]) * (1 if of_label is None else people.label_shares @ of_label)
         held += (low <= truth) & (truth <= high)
         bias += (rate - truth) / tables
@@ -63,8 +65,8 @@ def test_how_often_groups_withhold_is_recovered(of_label: list[float] | None) ->
 def test_groups_are_reported_as_the_moments_have_them() -> None:
     people = draw_people(1500, seed=16)
     said = stating(people, [0.4, 0.75])
-    found = audit(people.y, people.decided, said, groups_proba=people.proba, level=0.8).groups
-    rate, low, high = Anchored(rows_of(people, said), people.proba).withholding(stats.norm.ppf(0.9))
+    found = audit(people.y, people.decided, said, groups_proba=people.proba, confidence=0.8).groups
+    rate, low, high = ControlVariates(rows_of(people, said), people.proba).withholding(stats.norm.ppf(0.9))
     assert found["withhold"].to_numpy() == pytest.approx(rate)
     assert found["withhold_low"].to_numpy() == pytest.approx(low)
     assert found["withhold_high"].to_numpy() == pytest.approx(high)
@@ -90,7 +92,7 @@ def test_who_must_withhold_in_one_label_alone_is_not_needed_in_the_other() -> No
     """Nobody withholds at label 0: there a row stands for itself, and DDP is that of weighted counting."""
     people = draw_people(2000, seed=8)
     said = stating(people, [0.5, 0.5], of_label=[2.0, 1.0])
-    anchored = Anchored(rows_of(people, said), by_label=True)
+    anchored = ControlVariates(rows_of(people, said), by_label=True)
     assert anchored.told.all()
     assert anchored.moments.weights.reshape(2, 2)[:, 0] == pytest.approx(np.ones(2))
 
@@ -118,10 +120,10 @@ def test_a_good_imputer_narrows_intervals_and_one_that_knows_nothing_leaves_them
 def test_intervals_hold_the_truth_as_often_as_they_say(
     of_label: list[float] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intervals, "DRAWS", 300)
-    monkeypatch.setattr(intervals, "STEPS", 8)
+    monkeypatch.setattr(intervals, "SIMULATED", 300)
+    monkeypatch.setattr(intervals, "BISECTIONS", 8)
     tables = 80
-    held = pd.Series(0, list(METRICS))
+    held = pd.Series(0, list(AUDITED))
     of_rates, narrower, bias = 0.0, 0.0, 0.0
     for seed in range(tables):
         people = draw_people(1200, seed=1000 + seed)
@@ -155,7 +157,9 @@ def test_the_assumption_is_seldom_doubted_where_it_holds(rows: int, states: list
     found = []
     for seed in range(100):
         people = draw_people(rows, seed=2000 + seed)
-        found.append(Anchored(rows_of(people, stating(people, states, seed=seed)), people.proba).misfit())
+        found.append(
+            ControlVariates(rows_of(people, stating(people, states, seed=seed)), people.proba).misfit()
+        )
     assert np.mean(np.array(found) < MISFIT) <= 0.06
     assert 0.25 < np.median(found) < 0.75
 
@@ -166,7 +170,7 @@ def test_errors_of_weights_are_in_the_errors_of_weighted_rates() -> None:
     for seed in range(150):
         people = draw_people(3000, seed=3000 + seed)
         rows = rows_of(people, stating(people, [0.4, 0.7], [1.0, 0.6], seed))
-        found = Anchored(rows, by_label=True).parity()
+        found = ControlVariates(rows, by_label=True).parity()
         rates.append(found.values[1])
         variances.append(np.diag(found.covariance())[2:])
     ratio = np.var(rates, axis=0) / np.median(variances, axis=0)

@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from pyro_fairvae.audit import intervals
 from pyro_fairvae.audit.bounds import worst_case
 from pyro_fairvae.audit.control_variates import _left_out
-from pyro_fairvae.audit.intervals import largest_interval, project
+from pyro_fairvae.audit.intervals import largest_interval, project_onto_faces
 
 Z = stats.norm.ppf(0.95)
 
@@ -102,7 +102,7 @@ def test_without_variance_there_is_no_width() -> None:
 def test_intervals_hold_where_differences_tie(
     matrix: np.ndarray, rates: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intervals, "DRAWS", 500)
+    monkeypatch.setattr(intervals, "SIMULATED", 500)
     deviation, tables = np.full(len(rates), 0.04), 100
     above, below = missed(matrix, deviation * rates, deviation, tables)
     assert above + below < stats.binom.ppf(0.999, tables, 0.1) / tables
@@ -124,7 +124,7 @@ def test_projections_are_those_of_a_quadratic_program() -> None:
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
         bounds = generator.uniform(0, 1, size=faces)
         points = 2 * generator.normal(size=(10, dimensions))
-        found = project(points, normals, bounds)
+        found = project_onto_faces(points, normals, bounds)
         for point, nearest in zip(points, found, strict=True):
             # The dual: the multipliers λ ≥ 0 of min ½|Nᵀλ|² − λ(Nx − b), as a problem of least squares.
             gram = normals @ normals.T + 1e-12 * np.eye(faces)
@@ -135,7 +135,7 @@ def test_projections_are_those_of_a_quadratic_program() -> None:
 
 def test_a_point_inside_stays() -> None:
     points = np.array([[0.1, -0.2], [0.0, 0.3]])
-    assert project(points, np.eye(2), np.ones(2)) == pytest.approx(points)
+    assert project_onto_faces(points, np.eye(2), np.ones(2)) == pytest.approx(points)
 
 
 def allocations(people: int, groups: int) -> list[np.ndarray]:

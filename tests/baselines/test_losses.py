@@ -19,7 +19,7 @@ from pyro_fairvae.baselines.mfd import squared_mmd
 from pyro_fairvae.baselines.penalised import decision_error
 from pyro_fairvae.baselines.reductions import RandomisedClassifiers
 from pyro_fairvae.baselines.reweighting import balancing
-from pyro_fairvae.risks import RiskSettings, RiskTerm
+from pyro_fairvae.risks import RiskLoss, RiskSettings
 
 GENERATOR = np.random.default_rng(0)
 
@@ -140,7 +140,7 @@ def test_the_threshold_of_confidence_by_brute_force() -> None:
 
 
 def test_error_of_softened_decisions_is_that_of_drawn_labels() -> None:
-    term = RiskTerm(RiskSettings())
+    term = RiskLoss(RiskSettings())
     logits, labels = torch.randn(1, 50, 2), torch.rand(50, 2)
     labels = labels / labels.sum(-1, keepdim=True)
     labels[:10] = 0  # of which nothing is known

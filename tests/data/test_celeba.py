@@ -17,7 +17,7 @@ from sklearn.linear_model import RidgeClassifier
 import pyro_fairvae
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import DATASETS, celeba
-from pyro_fairvae.data.celeba import ATTRIBUTE_NAMES, PRESETS, read_celeba
+from pyro_fairvae.data.celeba import ATTRIBUTE_NAMES, TASKS, read_celeba
 from pyro_fairvae.data.image_cache import decode
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.data.torchvision_import import torchvision_datasets
@@ -87,7 +87,7 @@ def test_every_attribute_can_be_label_and_group(name: str, tmp_path: Path) -> No
     names, (found,) = celeba.read_attributes(tmp_path / "list_attr_celeba.txt", [name])
     assert names == [image_name(row) for row in range(64)]
     assert found.tolist() == expected.astype(int).tolist()
-    assert celeba.attributes_of(name).group_names == celeba.classes_of(name)
+    assert celeba.celeba_attributes(name).group_names == celeba.classes_of(name)
     assert name in DATASETS["celeba"].labels
     assert name in DATASETS["celeba"].groups
 
@@ -311,7 +311,7 @@ def test_torchvision_is_imported_only_when_asked_for() -> None:
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"CelebA is not in {REAL}; name its parent in FAIRVAE_DATA")
 def test_the_first_ten_thousand_are_as_published() -> None:
     """Rates as the files' description has them, and what it says a ridge regression reads from pixels."""
-    table = read_celeba(*PRESETS["celeba"], REAL, side=16)
+    table = read_celeba(*TASKS["celeba"], REAL, side=16)
     if table.rows != 10_000:
         pytest.skip(f"the rates are of the first 10,000 images, not of the {table.rows} in {REAL}")
     rates = [table.a.mean(), table.y.mean(), table.y[table.a == 1].mean(), table.y[table.a == 0].mean()]

@@ -24,14 +24,14 @@ def test_adult_is_as_published(adult: Table) -> None:
     assert adult.rows == 45_222
     assert adult.y.mean() == pytest.approx(0.2478, abs=1e-4)
     assert adult.a.sum() == 30_527  # men
-    assert set(adult.numbers) == set(adult_module.NUMBERS)
-    assert set(adult.categories) == {*adult_module.CATEGORIES, "race"}
+    assert set(adult.numbers) == set(adult_module.ADULT_NUMBERS)
+    assert set(adult.categories) == {*adult_module.ADULT_CATEGORIES, "race"}
     assert set(adult.categories["race"]) == {"White", "Other"}
 
 
 def test_adult_by_race_leaves_race_out(adult: Table) -> None:
     table = load("adult", "race")
-    assert set(table.categories) == {*adult_module.CATEGORIES, "gender"}
+    assert set(table.categories) == {*adult_module.ADULT_CATEGORIES, "gender"}
     assert set(table.categories["gender"]) == {"Male", "Female"}
     assert table.a.mean() == pytest.approx(0.8603, abs=1e-4)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from pyro_fairvae.data import image_cache
 from tests.support.pictures import NAMES, Counted, file_of, image_name, noise, solid, write_images
-image_cache.CHUNK = 4
+image_cache.IMAGES_AT_ONCE = 4
 source = Counted()
 die_at = int(sys.argv[3])
 if die_at:
@@ -113,7 +113,7 @@ def test_a_killed_decode_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_an_interrupted_decode_goes_on_in_the_same_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_cache, "CHUNK", 8)
+    monkeypatch.setattr(image_cache, "IMAGES_AT_ONCE", 8)
     source, record, calls = Counted(), image_cache._record, []
 
     def interrupted(*arguments: object) -> None:
@@ -266,7 +266,7 @@ def test_a_full_disk_is_told_before_decoding(tmp_path: Path, monkeypatch: pytest
 def test_a_disk_that_fills_meanwhile_is_told_and_what_is_decoded_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_cache, "CHUNK", 8)
+    monkeypatch.setattr(image_cache, "IMAGES_AT_ONCE", 8)
     source, sync, calls = Counted(), os.fsync, []
 
     def full(handle: int) -> None:
@@ -318,7 +318,7 @@ def test_progress_is_shown_when_asked(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 def test_memory_does_not_grow_with_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve megabytes of images are decoded, and some read again, in much less."""
-    monkeypatch.setattr(image_cache, "CHUNK", 64)
+    monkeypatch.setattr(image_cache, "IMAGES_AT_ONCE", 64)
     names = [image_name(row) for row in range(1024)]
     source = Counted(dict.fromkeys(names, file_of(solid((1, 2, 3)))))
     tracemalloc.start()

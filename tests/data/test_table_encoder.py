@@ -16,7 +16,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.data.table_encoder import FARTHEST, FEWEST, MOST_CATEGORIES, FrameEncoder, as_frame
+from pyro_fairvae.data.table_encoder import (
+    FARTHEST,
+    FEWEST_IN_CATEGORY,
+    MOST_CATEGORIES,
+    FrameEncoder,
+    as_frame,
+)
 from pyro_fairvae.data.user_table import OwnTable
 from pyro_fairvae.schema.attributes import Attributes
 
@@ -185,7 +191,7 @@ def test_rare_ones_of_many_categories_are_pooled() -> None:
     column = pd.concat([column, pd.Series([f"c{k}" for k in range(1, 10_001)])], ignore_index=True)
     counts = column.value_counts()
     commonest = sorted(counts.index, key=lambda word: (-counts[word], word))[:MOST_CATEGORIES]
-    assert counts[commonest].min() >= FEWEST
+    assert counts[commonest].min() >= FEWEST_IN_CATEGORY
     table = pd.DataFrame({"c": column})
     encoder = FrameEncoder.learn(table)
     pooled = column.where(column.isin(commonest), "~")  # which sorts last
@@ -198,7 +204,11 @@ def test_rare_ones_of_many_categories_are_pooled() -> None:
 
 
 def test_a_category_of_too_few_rows_is_pooled_where_there_are_too_many() -> None:
-    column = ["often"] * FEWEST + ["seldom"] * (FEWEST - 1) + [f"once {k}" for k in range(MOST_CATEGORIES)]
+    column = (
+        ["often"] * FEWEST_IN_CATEGORY
+        + ["seldom"] * (FEWEST_IN_CATEGORY - 1)
+        + [f"once {k}" for k in range(MOST_CATEGORIES)]
+    )
     table = pd.DataFrame({"c": column})
     expected = (table["c"] == "often").to_numpy(float)
     np.testing.assert_array_equal(

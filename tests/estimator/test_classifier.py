@@ -23,21 +23,21 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference.training import Progress
-from tests.support.user_tables import LABEL_RATE, RATES, SMALLEST, Made, made_table, settle_quickly, tiny
+from tests.support.user_tables import LABEL_RATE, RATES, SMALLEST, Made, made_table, refine_quickly, tiny
 
 WEIGHTS = (0.0, 0.4, 1.6)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle_quickly(monkeypatch)
+    refine_quickly(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> FairSSVAEClassifier:
     """A fit on 2,000 rows. Tests select members as they like."""
     made = made_table(2000)
-    model = tiny(weights=WEIGHTS, epochs=10, hidden=32, layers=2, intervals="calibrated")
+    model = tiny(lambdas=WEIGHTS, epochs=10, hidden=32, layers=2, intervals="calibrated")
     return model.fit(made.X, made.y_obs, sensitive_features=made.a_obs)
 
 
@@ -73,7 +73,7 @@ def deo(decided: np.ndarray, y: np.ndarray, a: np.ndarray) -> float:
 
 
 def test_the_risk_lowers_true_disparity_at_little_cost(fitted: FairSSVAEClassifier, new: Made) -> None:
-    decided = {weight: fitted.select(weight=weight).predict(new.X) for weight in WEIGHTS}
+    decided = {weight: fitted.select(lambda_=weight).predict(new.X) for weight in WEIGHTS}
     gap = {weight: deo(decided[weight], new.y, new.a) for weight in WEIGHTS}
     accuracy = {weight: np.mean(decided[weight] == new.y) for weight in WEIGHTS}
     assert gap[0.0] > 0.15
@@ -99,10 +99,10 @@ def test_intervals_of_withholding_hold_the_true_rates(fitted: FairSSVAEClassifie
 
 def test_the_frontier_is_of_held_out_rows(fitted: FairSSVAEClassifier, new: Made) -> None:
     frontier = fitted.frontier_
-    assert list(frontier["weight"]) == list(WEIGHTS)
+    assert list(frontier["lambda"]) == list(WEIGHTS)
     assert fitted.summary_["held_out_rows"] == 300
-    for weight, error in zip(frontier["weight"], frontier["error"], strict=True):
-        truth = 1 - np.mean(fitted.select(weight=weight).predict(new.X) == new.y)
+    for weight, error in zip(frontier["lambda"], frontier["error"], strict=True):
+        truth = 1 - np.mean(fitted.select(lambda_=weight).predict(new.X) == new.y)
         assert error == pytest.approx(truth, abs=4 * (0.2 * 0.8 / 240) ** 0.5)
 
 
@@ -113,7 +113,7 @@ def test_the_frontier_is_of_held_out_rows(fitted: FairSSVAEClassifier, new: Made
 def test_decisions_are_the_largest_probabilities(
     fitted: FairSSVAEClassifier, new: Made, weight: float
 ) -> None:
-    fitted.select(weight=weight)
+    fitted.select(lambda_=weight)
     probability = fitted.predict_proba(new.X)
     assert probability.shape == (4000, 2)
     assert probability.min() >= 0
@@ -124,9 +124,9 @@ def test_decisions_are_the_largest_probabilities(
 def test_three_classes_and_three_groups(quick: None) -> None:
     draw = np.random.default_rng(0)
     X, y, a = draw.normal(size=(90, 3)), draw.integers(3, size=90), draw.integers(3, size=90)
-    model = tiny(weights=(0.0, 5.0)).fit(X + y[:, None], y, a)
+    model = tiny(lambdas=(0.0, 5.0)).fit(X + y[:, None], y, a)
     for weight in (0.0, 5.0):
-        probability = model.select(weight=weight).predict_proba(X)
+        probability = model.select(lambda_=weight).predict_proba(X)
         np.testing.assert_allclose(probability.sum(1), 1, atol=1e-12)
         np.testing.assert_array_equal(model.classes_[probability.argmax(1)], model.predict(X))
     assert model.predict_groups_proba(X).shape == (90, 3)
@@ -136,7 +136,7 @@ def test_three_classes_and_three_groups(quick: None) -> None:
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_imputed_groups_follow_from_bayes_rule(fitted: FairSSVAEClassifier, new: Made, weight: float) -> None:
     """P(a|x, ∅) ∝ P(a|x) P(∅|a), with P(∅|a) as the summary of the same member's posterior has it."""
-    fitted.select(weight=weight)
+    fitted.select(lambda_=weight)
     prior = fitted.predict_groups_proba(new.X)
     given = fitted.predict_groups_proba(new.X, new.a_obs)
     rows = fitted.posterior_["members"][fitted.selected_]["a"]
@@ -169,15 +169,15 @@ def test_score_ignores_rows_without_a_label(fitted: FairSSVAEClassifier, new: Ma
 def test_selecting_a_member(fitted: FairSSVAEClassifier) -> None:
     frontier = fitted.frontier_
     for k, weight in enumerate(WEIGHTS):
-        assert fitted.select(weight=weight).selected_ == k
+        assert fitted.select(lambda_=weight).selected_ == k
     for limit in (*frontier["disparity"], 1.0):
         within = frontier[frontier["disparity"] <= limit]
         assert fitted.select(limit).selected_ == within["error"].idxmin()
     with pytest.raises(InputError, match=r"no member has a disparity of at most 0.0.*Fit with larger"):
         fitted.select(0.0)
-    with pytest.raises(InputError, match=r"no member has the weight 3; there are \[0.0, 0.4, 1.6\]"):
-        fitted.select(weight=3)
-    for given in ({}, {"max_disparity": 0.1, "weight": 0.4}):
+    with pytest.raises(InputError, match=r"no member has λ = 3; there are \[0.0, 0.4, 1.6\]"):
+        fitted.select(lambda_=3)
+    for given in ({}, {"max_disparity": 0.1, "lambda_": 0.4}):
         with pytest.raises(InputError, match="one of them"):
             fitted.select(**given)
 
@@ -207,7 +207,7 @@ def test_no_held_out_row_that_tells(quick: None, small: Made) -> None:
 def test_pickled_and_saved_models_decide_alike(
     fitted: FairSSVAEClassifier, new: Made, tmp_path: Path
 ) -> None:
-    fitted.select(weight=1.6)
+    fitted.select(lambda_=1.6)
     joblib.dump(fitted, tmp_path / "model.joblib")
     fitted.save(tmp_path / "model")
     others = [
@@ -222,8 +222,8 @@ def test_pickled_and_saved_models_decide_alike(
             np.testing.assert_array_equal(found, expected)
         pd.testing.assert_frame_equal(other.channels_, fitted.channels_)
         pd.testing.assert_frame_equal(other.frontier_, fitted.frontier_)
-        assert other.get_params()["weights"] in (WEIGHTS, list(WEIGHTS))
-        assert other.select(weight=0.0).predict(new.X).tolist() != fitted.predict(new.X).tolist()
+        assert other.get_params()["lambdas"] in (WEIGHTS, list(WEIGHTS))
+        assert other.select(lambda_=0.0).predict(new.X).tolist() != fitted.predict(new.X).tolist()
 
 
 def test_a_clone_is_unfitted_and_has_the_parameters(fitted: FairSSVAEClassifier) -> None:
@@ -264,7 +264,7 @@ def expected() -> FairSSVAEClassifier:
     """A fit on the small table, its gaps as pandas has them."""
     made = made_table(80)
     with pytest.MonkeyPatch.context() as patch:
-        settle_quickly(patch)
+        refine_quickly(patch)
         return tiny(epochs=1).fit(made.X, made.y_obs, made.a_obs)
 
 
@@ -319,7 +319,7 @@ def test_words_that_mean_nothing_is_stated(quick: None, small: Made) -> None:
 def test_without_groups_there_is_one_member_and_a_warning(quick: None, small: Made) -> None:
     with pytest.warns(UserWarning, match="no sensitive_features were given, so nothing is made fair"):
         model = tiny().fit(small.X, small.y_obs)
-    assert (model.groups_, list(model.frontier_["weight"])) == ((), [0.0])
+    assert (model.groups_, list(model.frontier_["lambda"])) == ((), [0.0])
     assert set(model.channels_["what"]) == {"label"}
     with pytest.raises(InputError, match="knows no groups"):
         model.predict_groups_proba(small.X)
@@ -437,11 +437,11 @@ HALF = ["f", "m"] * 40
         ({"options": {"latnt": 3}}, {}, "unknown option 'latnt'.*Did you mean 'latent'"),
         ({"options": {"risk": "ddp"}}, {}, "risk given in options, but is a parameter of its own"),
         ({"options": {"prior_a": "truthfull"}}, {}, "Did you mean 'truthful'"),
-        ({"weights": (0.0, -1.0)}, {}, "finite and not negative, got -1"),
-        ({"weights": (0.0, float("nan"))}, {}, "finite and not negative, got nan"),
-        ({"weights": ()}, {}, "no weight of the risk was given"),
-        ({"weights": 0.5}, {}, "weights must be numbers, one for each member, got 0.5"),
-        ({"weights": ("none",)}, {}, "weights must be numbers"),
+        ({"lambdas": (0.0, -1.0)}, {}, "finite and not negative, got -1"),
+        ({"lambdas": (0.0, float("nan"))}, {}, "finite and not negative, got nan"),
+        ({"lambdas": ()}, {}, "no λ was given"),
+        ({"lambdas": 0.5}, {}, "lambdas must be numbers, one for each member, got 0.5"),
+        ({"lambdas": ("none",)}, {}, "lambdas must be numbers"),
         ({"max_disparity": 1.5}, {}, r"max_disparity must be within \[0, 1\], got 1.5"),
         ({"validation_fraction": 1.0}, {}, r"validation_fraction must be within \(0, 1\), got 1.0"),
         ({"epochs": 0}, {}, "epochs must be at least 1, got 0"),

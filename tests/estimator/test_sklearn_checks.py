@@ -8,15 +8,15 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from tests.support.user_tables import SMALLEST, settle_quickly, tiny
+from tests.support.user_tables import SMALLEST, refine_quickly, tiny
 
 # Few and long steps: some checks ask for an accuracy.
-ESTIMATOR = tiny(weights=(0.0,), epochs=3, batch=64, options=SMALLEST | {"lr": 0.1})
+ESTIMATOR = tiny(lambdas=(0.0,), epochs=3, batch=64, options=SMALLEST | {"lr": 0.1})
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle_quickly(monkeypatch)
+    refine_quickly(monkeypatch)
 
 
 @parametrize_with_checks([ESTIMATOR])

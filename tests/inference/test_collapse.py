@@ -13,7 +13,7 @@ from pyro_fairvae.inference.training import fit
 
 SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 256, "samples": 20, "epochs": 12}
 # As the paper has it: λ times the mean of N draws, of the batch alone and from the start.
-PLAIN = {"estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0}
+PLAIN = {"risk_estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0}
 
 
 @pytest.mark.parametrize(("options", "collapses"), [({}, False), (PLAIN, True)], ids=["default", "plain"])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import Missingness, split, synthetic
-from pyro_fairvae.inference.decision_refinement import best_tilt
+from pyro_fairvae.inference.decision_refinement import best_adjustment
 from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.risks import RISKS, CellSums
@@ -60,11 +60,13 @@ def least_objective(cells: Tensor, risk: str, weight: float) -> float:
 def test_no_decider_is_much_better(risk: str, weight: float) -> None:
     cells = people()
     scores = cells.sum(-1).unsqueeze(0)
-    tilt = best_tilt(
+    adjustment = best_adjustment(
         scores, cells.unsqueeze(0), cells.unsqueeze(0), scores, RISKS[risk], torch.tensor([weight]), 1000.0
     )
-    tilted = scores[0] + torch.einsum("rya,cya->rc", cells, tilt[0])
-    before, after = (objective(each.argmax(-1).double(), cells, risk, weight) for each in (scores[0], tilted))
+    adjusted = scores[0] + torch.einsum("rya,cya->rc", cells, adjustment[0])
+    before, after = (
+        objective(each.argmax(-1).double(), cells, risk, weight) for each in (scores[0], adjusted)
+    )
     least = least_objective(cells, risk, weight)
     assert least - 1e-9 <= after
     assert after - least < 0.05 * (before - least)
@@ -74,11 +76,13 @@ def test_a_member_without_risk_is_left_alone_and_others_get_fairer() -> None:
     table = synthetic(rows=3000, seed=1)
     parts = split(table, Missingness((0.6, 0.3)), seed=0)
     fits = {
-        settle: fit(parts.train, parts.validation, (0.0, 3.0), build(Settings, SMALL | {"settle": settle}))
+        settle: fit(
+            parts.train, parts.validation, (0.0, 3.0), build(Settings, SMALL | {"refine_decisions": settle})
+        )
         for settle in (0.0, 50.0)
     }
     trained, settled = (fits[settle].decide(parts.train.x) for settle in (0.0, 50.0))
-    assert fits[0.0].tilt is None
+    assert fits[0.0].adjustment is None
     assert torch.equal(trained[0], settled[0])
     assert not torch.equal(trained[1], settled[1])
     assert torch.equal(fits[0.0].predict_proba(parts.train.x), fits[50.0].predict_proba(parts.train.x))

@@ -12,10 +12,10 @@ from pyro.infer import SVI
 from torch import Tensor
 
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.inference.objective import FairELBO, Weights, beliefs
+from pyro_fairvae.inference.objective import FairELBO, ObjectiveWeights, beliefs
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program, Settings
-from pyro_fairvae.risks import RiskTerm
+from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Batch, Observed
 from tests.support.small import SMALL, small_settings, three_groups
 
@@ -33,9 +33,9 @@ def _two_groups() -> Observed:
     return split(synthetic(rows=90), Missingness(), 0).train
 
 
-def objective(table: Observed, settings: Settings, members: int, weights: Weights) -> FairELBO:
+def objective(table: Observed, settings: Settings, members: int, weights: ObjectiveWeights) -> FairELBO:
     lambdas = torch.linspace(0.0, 2.0, members, dtype=torch.float64)
-    return FairELBO(table.rows, lambdas, RiskTerm(settings.fairness), weights)
+    return FairELBO(table.rows, lambdas, RiskLoss(settings.fairness), weights)
 
 
 def dirichlet_kl(p: Tensor, q: Tensor) -> Tensor:
@@ -50,7 +50,9 @@ def dirichlet_log_density(x: Tensor, c: Tensor) -> Tensor:
     return torch.lgamma(c.sum(-1)) - torch.lgamma(c).sum(-1) + ((c - 1) * x.log()).sum(-1)
 
 
-def by_hand(program: Program, table: Observed, batch: Batch, fair: FairELBO, weights: Weights) -> Tensor:
+def by_hand(
+    program: Program, table: Observed, batch: Batch, fair: FairELBO, weights: ObjectiveWeights
+) -> Tensor:
     """The objective without its risk: loops over members, rows, classes and groups."""
     guide, model = program.guide, program.model
     traced = fair._traces[1].nodes
@@ -181,13 +183,13 @@ def test_objective_and_gradients_equal_brute_force(
     groups: int, sites: str, prevalence: str, prior: str, bracket: str
 ) -> None:
     settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior)
-    weights = Weights(
+    weights = ObjectiveWeights(
         bracket, elbo_weight=0.3, supervision_weight=0.9, reconstruction_weight=0.5, kl_weight=0.7
     )
     program, table, batch = make(settings, groups)
     fair = objective(table, settings, 2, weights)
     # The risk has a test of its own; here its weight is 0.
-    fair.weights_of_risk = torch.zeros(2, dtype=torch.float64)
+    fair.lambdas = torch.zeros(2, dtype=torch.float64)
     loss = fair.differentiable_loss(program.model, program.guide, batch)
     expected = by_hand(program, table, batch, fair, weights)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-8)
@@ -211,7 +213,7 @@ def test_objective_and_gradients_equal_brute_force(
 def test_parts_by_member_sum_to_the_loss() -> None:
     settings = small_settings()
     program, table, batch = make(settings, groups=3, members=3)
-    fair = objective(table, settings, 3, Weights())
+    fair = objective(table, settings, 3, ObjectiveWeights())
     loss = fair.loss(program.model, program.guide, batch)
     assert all(part.shape == (3,) for part in fair.parts.values())
     assert sum(part.sum().item() for part in fair.parts.values()) == pytest.approx(loss, abs=1e-10)
@@ -220,7 +222,7 @@ def test_parts_by_member_sum_to_the_loss() -> None:
 def test_looking_at_the_loss_changes_nothing() -> None:
     settings = small_settings()
     program, table, batch = make(settings, groups=2)
-    fair = objective(table, settings, 2, Weights())
+    fair = objective(table, settings, 2, ObjectiveWeights())
     svi = SVI(program.model, program.guide, MembersAdamW(1e-3, 1e-3, 0.0, 1.0), fair)
     svi.step(batch)
     before = {name: value.clone() for name, value in fair.risk.estimator.state().items()}
@@ -239,20 +241,20 @@ def test_encoder_sees_each_row_once_a_step(monkeypatch: pytest.MonkeyPatch) -> N
         return forward(x, **dims)
 
     monkeypatch.setattr(program.guide.encoder, "forward", counted)
-    objective(table, settings, 2, Weights()).loss_and_grads(program.model, program.guide, batch)
+    objective(table, settings, 2, ObjectiveWeights()).loss_and_grads(program.model, program.guide, batch)
     assert calls == [batch.rows]
 
 
 def test_default_weights_count_channel_evidence_once() -> None:
-    assert Weights().kappa + Weights().s == 1
-    assert (Weights("paper").kappa, Weights("paper").s) == (1, 1)
+    assert ObjectiveWeights().kappa + ObjectiveWeights().s == 1
+    assert (ObjectiveWeights("paper").kappa, ObjectiveWeights("paper").s) == (1, 1)
 
 
 def test_schedule_and_weights_of_risk_and_decisions() -> None:
     """Before λ is in full force both have the schedule's share; at λ = 0 there is neither."""
     settings = small_settings(memory=1.0)
     program, table, batch = make(settings, groups=2)
-    fair = objective(table, settings, 2, Weights(decision_weight=0.7))  # λ = 0 and 2
+    fair = objective(table, settings, 2, ObjectiveWeights(decision_weight=0.7))  # λ = 0 and 2
     fair.progress = 0.3
     fair.loss(program.model, program.guide, batch)
     encoding = fair._traces[1].nodes["_RETURN"]["value"]
@@ -260,8 +262,8 @@ def test_schedule_and_weights_of_risk_and_decisions() -> None:
     share = fair.schedule.risk(0.3)
     assert 0 < share < 1
     error = fair.risk.decision_error(encoding.heads.class_logits, held).detach()
-    penalty = fair.risk(encoding.heads.class_logits, held, fair.weights_of_risk).penalty.detach()
+    penalty = fair.risk(encoding.heads.class_logits, held, fair.lambdas).penalty.detach()
     torch.testing.assert_close(fair.parts["decisions"], share * 0.7 * torch.tensor([0.0, 1.0]) * error)
     torch.testing.assert_close(fair.parts["risk"], share * penalty)
     assert fair.parts["risk"][0] == 0
-    assert (Weights().omega, Weights("paper").omega) == (1.0, 0.0)
+    assert (ObjectiveWeights().omega, ObjectiveWeights("paper").omega) == (1.0, 0.0)

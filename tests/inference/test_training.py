@@ -13,7 +13,7 @@ from pyro_fairvae.guides import GLOBAL_GUIDES
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.channels.priors import PRESETS
+from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import OBJECTIVES, Schedule
@@ -31,7 +31,7 @@ LAMBDAS = (0.0, 0.5, 2.0)
 
 
 # Noise of its own comes with draws; fields and thresholds are kept for each member.
-KINDS = [{}, {"estimator": "sampled"}, {"labeller": "field", "thresholds": (0.4, 0.6)}]
+KINDS = [{}, {"risk_estimator": "sampled"}, {"labeller": "propagation", "thresholds": (0.4, 0.6)}]
 
 
 def train(
@@ -146,14 +146,14 @@ def test_a_diverged_run_says_so(splits: Splits) -> None:
         *({"prevalence": name} for name in PREVALENCES),
         *({"imputer": name} for name in IMPUTERS),
         *({"risk": name} for name in RISKS),
-        *({"estimator": name} for name in ESTIMATORS),
+        *({"risk_estimator": name} for name in ESTIMATORS),
         *({"labeller": name} for name in LABELLERS),
         {"thresholds": (0.4, 0.6)},
         {"pieces": 0},
         *({"relaxation": name} for name in RELAXATIONS),
         *({"risk_gradient": name, "imputer": "features"} for name in GRADIENTS),
         *({"sites": name} for name in GLOBAL_GUIDES),
-        *({"prior_a": name, "prior_y": name} for name in PRESETS if name != "informed"),
+        *({"prior_a": name, "prior_y": name} for name in PRIOR_PRESETS if name != "informed"),
         *({"objective": name} for name in OBJECTIVES),
     ],
     ids=str,
@@ -169,7 +169,7 @@ def test_smoke_every_registered_choice_trains(
 def test_decisions_take_the_threshold_of_the_likeliest_group(
     splits: Splits, thresholds: tuple[float, ...]
 ) -> None:
-    settings = small_settings(epochs=1, thresholds=thresholds, settle=0)
+    settings = small_settings(epochs=1, thresholds=thresholds, refine_decisions=0)
     fitted = fit(splits.train, splits.validation, (0.0, 1.0), settings)
     x = torch.from_numpy(splits.test.x)
     with torch.no_grad():
@@ -196,7 +196,7 @@ def test_gradients_of_one_member_do_not_change_another(splits: Splits) -> None:
 
 @pytest.mark.parametrize("weights", [(-1.0,), (float("nan"),), (float("inf"),), ()])
 def test_bad_weights_are_refused(splits: Splits, weights: tuple[float, ...]) -> None:
-    with pytest.raises(InputError, match="weight of the risk"):
+    with pytest.raises(InputError, match="λ"):
         fit(splits.train, splits.validation, weights)
 
 
@@ -205,8 +205,8 @@ def test_tables_that_do_not_fit_are_refused_before_training(splits: Splits) -> N
     with pytest.raises(InputError, match="validation must have the columns"):
         fit(splits.train, stacked, (0.0, 0.1, 0.2))
     unlabelled = replace(splits.train, y_obs=torch.full_like(splits.train.y_obs, 2))
-    with pytest.raises(InputError, match="needs stated labels, but none is stated"):
-        fit(unlabelled, splits.validation, (1.0,), small_settings(labeller="field"))
+    with pytest.raises(InputError, match="needs stated ones, but none is stated"):
+        fit(unlabelled, splits.validation, (1.0,), small_settings(labeller="propagation"))
 
 
 @pytest.mark.parametrize(

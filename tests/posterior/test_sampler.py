@@ -12,16 +12,16 @@ from pyro_fairvae.data import Missingness, Table, split, synthetic
 from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.posterior.sampler import (
     Bins,
-    Rows,
+    ChannelRows,
     State,
     bin_rows,
     bin_tables,
-    draw_posterior,
     draw_shares,
     draw_spread,
     move_along_isometry,
     move_spread,
     rescale,
+    sample_channel,
     swap_groups,
 )
 from pyro_fairvae.posterior.summaries import Calibrated, ChannelDraws, calibrate, cannot_tell, describe
@@ -34,7 +34,7 @@ SMALL = {"hidden": 16, "layers": 2, "pieces": 0, "batch": 256, "lr": 3e-3}
 
 def posterior(prior: str, bins: Bins, **options: int) -> ChannelDraws:
     made = channel("a", TWO, prior)
-    return ChannelDraws(made, draw_posterior(made, bins, **options))
+    return ChannelDraws(made, sample_channel(made, bins, **options))
 
 
 def simulate(shares: np.ndarray, truth: np.ndarray, people: int, seed: int, tables: int = 1) -> Bins:
@@ -163,7 +163,7 @@ def test_moves_leave_the_prior_as_it_is(groups: int) -> None:
     size, bins = 20_000, 3
     attributes = Attributes.single(tuple(str(g) for g in range(groups)))
     uneven = "{rows: {every: {own: 3, other: 1, unavailable: 1}, 1: {own: 3, other: 1, unavailable: 2}}}"
-    of = Rows(channel("a", attributes, uneven))
+    of = ChannelRows(channel("a", attributes, uneven))
     priors = of.priors
     rows = [generator.dirichlet(prior, size=(1, size)) for prior in priors]
     spread = draw_spread(generator, (1, size, groups - 1))

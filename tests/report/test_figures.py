@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.report import draw_frontier, draw_training
-from pyro_fairvae.report.figures import PARTS
+from pyro_fairvae.report.figures import PART_TITLES
 
 
 def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> None:
@@ -16,16 +16,16 @@ def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> No
         {
             "epoch": epoch,
             "member": 0,
-            "weight": 0.5,
+            "lambda": 0.5,
             "gap": 0.1,
             "gap_error": 0.01,
-            **dict.fromkeys(PARTS, 1.0),
+            **dict.fromkeys(PART_TITLES, 1.0),
         }
         for epoch in (1, 2)
     ]
     draw_training(tmp_path / "training.png", history, 0, ["0", "1"], ["0", "1"])
     members = [
-        {"weight": weight, "test": {"error": 0.2, "disparate_impact": value}}
+        {"lambda": weight, "test": {"error": 0.2, "disparate_impact": value}}
         for weight, value in ((0.0, float("inf")), (1.0, 0.5))
     ]
     results = {"members": members, "metric": "disparate_impact", "selected": 1}

@@ -14,7 +14,7 @@ from pyro_fairvae.audit import Audit, audit
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import write_model_page
 from tests.support.browser import NASTY, Reader, assert_self_contained, opened
-from tests.support.user_tables import made_table, settle_quickly, tiny
+from tests.support.user_tables import made_table, refine_quickly, tiny
 
 SECTIONS = ["The frontier", "Who withholds", "Audit", "Data", "Limits of use"]
 MONEY = "$0_{ to $50"  # what a formula would choke on
@@ -26,8 +26,8 @@ def model() -> FairSSVAEClassifier:
     made = made_table(90)
     X = made.X.rename(columns={"x0": NASTY, "x1": WIDE})
     with pytest.MonkeyPatch.context() as patch:
-        settle_quickly(patch)
-        found = tiny(weights=(0.0, 1.0, 4.0)).fit(X, made.y_obs, made.a_obs.map({"f": MONEY, "m": NASTY}))
+        refine_quickly(patch)
+        found = tiny(lambdas=(0.0, 1.0, 4.0)).fit(X, made.y_obs, made.a_obs.map({"f": MONEY, "m": NASTY}))
     found.source_ = {"label": NASTY, "data": "people.csv"}
     return found
 
@@ -89,10 +89,10 @@ def test_page_shows_the_frontier_and_who_decides(page: Path, model: FairSSVAECla
     assert titles[:3] == ["λ", "error %", "deo %"]
     for (_, member), line in zip(model.frontier_.iterrows(), lines, strict=True):
         assert line[:3] == [
-            f"{member['weight']:g}",
+            f"{member['lambda']:g}",
             *(f"{100 * member[k]:.2f}" for k in ("error", "disparity")),
         ]
-        assert line[5] == f"fairvae predict 'my models/first' DATA --weight {member['weight']:g}"
+        assert line[5] == f"fairvae predict 'my models/first' DATA --lambda {member['lambda']:g}"
     assert [line[4] for line in lines].index("yes") == model.selected_
 
 
@@ -134,10 +134,10 @@ def test_page_of_an_audit_from_json_is_the_same(
 
 
 def test_pages_with_little_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle_quickly(monkeypatch)
+    refine_quickly(monkeypatch)
     made = made_table(60)
     path = tmp_path / "page.html"
-    model = tiny(weights=(0.0,)).fit(made.X, made.y)
+    model = tiny(lambdas=(0.0,)).fit(made.X, made.y)
     write_model_page(path, model, None, "model")
     said = " ".join(text for _, text in Reader(path.read_text()).texts)
     assert "that is to be fair to no group" in said
@@ -150,7 +150,7 @@ def test_pages_with_little_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_page_of_many_groups_and_columns_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle_quickly(monkeypatch)
+    refine_quickly(monkeypatch)
     draw = np.random.default_rng(0)
     X = pd.DataFrame(draw.normal(size=(120, 60))).rename(columns=str)
     model = tiny(epochs=1).fit(X, draw.integers(2, size=120), np.arange(120) % 12)

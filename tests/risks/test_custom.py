@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.risks import RISKS, RiskEstimator, register, relaxation
+from pyro_fairvae.risks import RISKS, ExpectedRisk, register, relaxation
 from pyro_fairvae.risks.custom import CUSTOM
 from pyro_fairvae.risks.risk_loss import RiskSettings
 from tests.support.cells import some_rows
@@ -32,14 +32,14 @@ def test_a_users_own_risk_plugs_in() -> None:
     register("mine", parity_gap, bound=1.0)
     logits, imputed = some_rows(rows=50, members=2)
     found, composed = (
-        RiskEstimator(risk, relaxation("step", 0.5), 4000, 1.0, "sampled")(logits, imputed, torch.ones(2))
+        ExpectedRisk(risk, relaxation("step", 0.5), 4000, 1.0, "sampled")(logits, imputed, torch.ones(2))
         for risk in (CUSTOM["mine"], RISKS["ddp"])
     )
     error = (found.standard_error.square() + composed.standard_error.square()).sqrt()
     assert bool(((found.value - composed.value).abs() < 4 * error).all())
     assert RiskSettings(risk="mine").chosen().name == "mine"
     with pytest.raises(InputError, match="function of draws"):
-        RiskSettings(risk="mine", estimator="expected")
+        RiskSettings(risk="mine", risk_estimator="expected")
 
 
 @pytest.mark.parametrize(

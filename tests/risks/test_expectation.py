@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.risks import RISKS, CellSums, RiskEstimator, relaxation, samples_for
+from pyro_fairvae.risks import RISKS, CellSums, ExpectedRisk, relaxation, samples_for
 from pyro_fairvae.risks.expectation import Estimate, draw_cell_sums, expected_cell_sums
 from pyro_fairvae.risks.risk_loss import RiskSettings
 from tests.support.cells import some_rows, sums_of
@@ -20,7 +20,7 @@ from tests.support.cells import some_rows, sums_of
 def estimate(
     name: str, logits: Tensor, imputed: Tensor, samples: int = 100, estimator: str = "sampled"
 ) -> Estimate:
-    risk = RiskEstimator(RISKS[name], relaxation("step", 0.5), samples, memory=1.0, estimator=estimator)
+    risk = ExpectedRisk(RISKS[name], relaxation("step", 0.5), samples, memory=1.0, estimator=estimator)
     return risk(logits, imputed, torch.ones(len(logits)))
 
 
@@ -115,7 +115,7 @@ def test_the_group_mean_estimator_is_consistent() -> None:
 
 def test_chunks_draw_every_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
     predictions, imputed = torch.rand(2, 5, 1, 2), torch.full((2, 5, 2, 2), 0.25)
-    monkeypatch.setattr("pyro_fairvae.risks.expectation.CHUNK", 30)
+    monkeypatch.setattr("pyro_fairvae.risks.expectation.DRAWN_AT_ONCE", 30)
     sums = draw_cell_sums(predictions, imputed, samples=11)
     assert sums.mass.shape == (2, 11, 2, 2)
     assert torch.equal(sums.mass.sum((-1, -2)), torch.full((2, 11), 5.0))
@@ -139,7 +139,7 @@ def test_an_empty_cell_neither_breaks_nor_shrinks_the_risk() -> None:
     predicted = torch.zeros(3, 2, 2, 2)
     for c in range(2):
         predicted[:, c, :, c] = rate[c] * mass[:, c]
-    rounded_off = RiskEstimator(RISKS["deo"], relaxation("step", 0.5), estimator="envelope", stiffness=1.0)
+    rounded_off = ExpectedRisk(RISKS["deo"], relaxation("step", 0.5), estimator="smoothed", stiffness=1.0)
     average = rounded_off.average
     every = CellSums(mass.unsqueeze(0), predicted.unsqueeze(0))
     assert average(every).item() == pytest.approx(0.5)
@@ -150,7 +150,7 @@ def test_an_empty_cell_neither_breaks_nor_shrinks_the_risk() -> None:
     assert average(partial).item() == pytest.approx(0.2)  # what can be compared, is
     for name in RISKS.keys() - {"tpr_printed"}:  # which compares classes, and those are there
         nothing = CellSums(mass[None, 2:], predicted[None, 2:].clone().requires_grad_())
-        value = RiskEstimator(RISKS[name], relaxation("step", 0.5)).average(nothing)
+        value = ExpectedRisk(RISKS[name], relaxation("step", 0.5)).average(nothing)
         assert value.item() == 0
         value.sum().backward()
         assert torch.isfinite(nothing.predicted.grad).all(), name
@@ -161,7 +161,7 @@ def test_memory_averages_sums_and_passes_the_whole_gradient() -> None:
     torch.manual_seed(0)
     logits = torch.randn(1, 40, 2, dtype=torch.float64, requires_grad=True)
     imputed = torch.eye(4, dtype=torch.float64)[torch.arange(40) % 4].reshape(1, 40, 2, 2)  # known cells
-    risk = RiskEstimator(RISKS["deopp"], relaxation("step", 1.0), 1, memory=0.25, estimator="sampled")
+    risk = ExpectedRisk(RISKS["deopp"], relaxation("step", 1.0), 1, memory=0.25, estimator="sampled")
     one = torch.ones(1, dtype=torch.float64)
     before = torch.randn(1, 40, 2, dtype=torch.float64)
     risk(before, imputed, one)
@@ -211,7 +211,7 @@ def test_thresholds_by_group_count_in_their_own_group_alone(estimator: str) -> N
     generator = np.random.default_rng(0)
     y, a = generator.integers(2, size=200), generator.integers(2, size=200)
     known = torch.eye(4, dtype=torch.float64)[torch.from_numpy(2 * y + a)].view(1, 200, 2, 2)
-    risk = RiskEstimator(RISKS["deo"], relaxation("step", 0.1, (0.3, 0.6)), 3, estimator=estimator)
+    risk = ExpectedRisk(RISKS["deo"], relaxation("step", 0.1, (0.3, 0.6)), 3, estimator=estimator)
     found = risk(logits, known, torch.ones(1)).value
     margin = (logits[0, :, 1] - logits[0, :, 0]).numpy()
     tau = np.array([0.3, 0.6])[a]
@@ -247,12 +247,12 @@ def test_kernel_density_rate_is_the_mass_above_one_half() -> None:
         ({"thresholds": (0.5, 1.0)}, "thresholds must be probabilities"),
         ({"thresholds": ()}, "thresholds must be probabilities"),
         ({"stiffness": 0.0}, "stiffness"),
-        ({"imputer": "anchored", "estimator": "sampled"}, "nothing can be drawn"),
+        ({"imputer": "control_variate", "risk_estimator": "sampled"}, "nothing can be drawn"),
         ({"labeller": "fields"}, "unknown labeller"),
         ({"risk_gradient": "vanilla"}, "use it with imputer 'features'"),
         ({"neighbours": 0}, "neighbours must be at least 1"),
-        ({"field_every": 0}, "field_every must be at least 1"),
-        ({"estimator": "exact"}, "unknown estimator"),
+        ({"propagation_every": 0}, "propagation_every must be at least 1"),
+        ({"risk_estimator": "exact"}, "unknown estimator"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, object], complaint: str) -> None:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import Splits
-from pyro_fairvae.inference.objective import FairELBO, beliefs, by_field
+from pyro_fairvae.inference.objective import FairELBO, beliefs, by_propagation
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.training import fit
-from pyro_fairvae.risks import IMPUTERS, Beliefs, RiskTerm, gaussian_field, impute
+from pyro_fairvae.risks import IMPUTERS, Beliefs, RiskLoss, impute, propagate_labels
 from pyro_fairvae.risks import label_propagation as field_module
 from pyro_fairvae.risks.label_propagation import similarity_graph
 from tests.support.small import small_settings
@@ -34,7 +34,7 @@ def some_beliefs() -> Beliefs:
     )
 
 
-@pytest.mark.parametrize("imputer", sorted(IMPUTERS.keys() - {"anchored"}))
+@pytest.mark.parametrize("imputer", sorted(IMPUTERS.keys() - {"control_variate"}))
 def test_imputation_clamps_what_was_stated(imputer: str) -> None:
     imputed = impute(some_beliefs(), imputer)
     assert torch.equal(imputed[0, 1].sum(0), torch.tensor([0.0, 1.0]))
@@ -80,8 +80,12 @@ def withheld_rows(rows: int, guess: Callable[[Tensor], Tensor]) -> tuple[Beliefs
 @pytest.mark.parametrize(
     ("imputer", "guess", "right"),
     [
-        ("anchored", lambda chance: chance, True),
-        ("anchored", lambda chance: torch.full_like(chance, 0.9), True),  # a bad guess costs no validity
+        ("control_variate", lambda chance: chance, True),
+        (
+            "control_variate",
+            lambda chance: torch.full_like(chance, 0.9),
+            True,
+        ),  # a bad guess costs no validity
         ("outcome", lambda chance: chance, True),
         ("outcome", lambda chance: torch.full_like(chance, 0.9), False),
     ],
@@ -118,7 +122,7 @@ def test_a_stated_group_tells_of_a_hidden_label() -> None:
         classified=torch.zeros(1, rows, 2),
         group_stated=~withheld,
     )
-    for imputer in ("anchored", "outcome"):
+    for imputer in ("control_variate", "outcome"):
         mass = impute(held, imputer)[0].mean(0)
         torch.testing.assert_close(mass, torch.tensor([[0.4, 0.1], [0.1, 0.4]]), atol=0.01, rtol=0)
 
@@ -152,7 +156,7 @@ def test_field_is_the_harmonic_function(monkeypatch: pytest.MonkeyPatch) -> None
     graph = similarity_graph(x.float().numpy(), 10).toarray()
     stated = y_obs.numpy()
     prior = np.bincount(stated[stated < 2]) / (stated < 2).sum()
-    found = gaussian_field(x, y_obs, classes=2).numpy()
+    found = propagate_labels(x, y_obs, classes=2).numpy()
     np.testing.assert_allclose(found, dense_harmonic(graph, stated, prior, field_module.RETURN), atol=1e-4)
     assert (found.argmax(1) == y)[stated == 2].mean() > 0.9
 
@@ -160,14 +164,14 @@ def test_field_is_the_harmonic_function(monkeypatch: pytest.MonkeyPatch) -> None
     other = LabelPropagation(kernel=lambda a, b: graph, max_iter=100_000, tol=1e-9)
     other.fit(x.numpy(), np.where(stated == 2, -1, stated))
     np.testing.assert_allclose(
-        gaussian_field(x, y_obs, classes=2).numpy(), other.label_distributions_, atol=1e-3
+        propagate_labels(x, y_obs, classes=2).numpy(), other.label_distributions_, atol=1e-3
     )
 
 
 def test_field_with_fewer_landmarks_than_rows_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, y_obs = moons(1000)
     monkeypatch.setattr(field_module, "LANDMARKS", 300)
-    found = gaussian_field(x, y_obs, classes=2).numpy()
+    found = propagate_labels(x, y_obs, classes=2).numpy()
     assert (found.argmax(1) == y)[y_obs.numpy() == 2].mean() > 0.9
     graph = similarity_graph(x.float().numpy(), 10)
     landmarks = np.random.default_rng(0).permutation(1000)[:300]
@@ -178,12 +182,12 @@ def test_field_with_fewer_landmarks_than_rows_is_close(monkeypatch: pytest.Monke
 
 def test_field_of_odd_tables() -> None:
     x = torch.zeros(5, 2)  # all rows alike
-    found = gaussian_field(x, torch.tensor([0, 0, 1, 2, 2]), classes=2, neighbours=50)
+    found = propagate_labels(x, torch.tensor([0, 0, 1, 2, 2]), classes=2, neighbours=50)
     torch.testing.assert_close(found[3:, 1], torch.full((2,), 1 / 3, dtype=torch.float64))
-    whole = gaussian_field(x, torch.tensor([0, 1, 1, 0, 0]), classes=2)
+    whole = propagate_labels(x, torch.tensor([0, 1, 1, 0, 0]), classes=2)
     assert torch.equal(whole.argmax(1), torch.tensor([0, 1, 1, 0, 0]))
     with pytest.raises(InputError, match="needs stated labels"):
-        gaussian_field(x, torch.full((5,), 2), classes=2)
+        propagate_labels(x, torch.full((5,), 2), classes=2)
 
 
 def test_field_is_told_how_often_labels_are_withheld(splits: Splits) -> None:
@@ -194,7 +198,7 @@ def test_field_is_told_how_often_labels_are_withheld(splits: Splits) -> None:
     field = torch.full((1, table.rows, 2), 0.5, dtype=torch.float64)
     stated = batch.y_obs != 2
     field[:, stated] = torch.eye(2, dtype=torch.float64)[batch.y_obs[stated]]
-    held = by_field(beliefs(encoding, batch.a_obs != 2), field, encoding, stated)
+    held = by_propagation(beliefs(encoding, batch.a_obs != 2), field, encoding, stated)
     found = held.label.softmax(-1)
     torch.testing.assert_close(found[:, stated], field[:, stated])
     withheld = program.guide.channel_mean(program.guide.channel_y)[0, :, -1]
@@ -207,10 +211,12 @@ def test_field_trains_resumes_and_is_refreshed(splits: Splits, monkeypatch: pyte
 
     def counted(*arguments: object) -> Tensor:
         taken.append(arguments)
-        return gaussian_field(*arguments)  # type: ignore[arg-type]
+        return propagate_labels(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("pyro_fairvae.inference.training.gaussian_field", counted)
-    settings = small_settings(epochs=6, labeller="field", field_every=2, risk_from=0.2, risk_full=0.3)
+    monkeypatch.setattr("pyro_fairvae.inference.training.propagate_labels", counted)
+    settings = small_settings(
+        epochs=6, labeller="propagation", propagation_every=2, risk_from=0.2, risk_full=0.3
+    )
     states = []
     whole = fit(
         splits.train,
@@ -228,7 +234,7 @@ def test_field_trains_resumes_and_is_refreshed(splits: Splits, monkeypatch: pyte
 def test_a_row_far_from_all_others_is_told_the_prevalence() -> None:
     x, _, y_obs = moons()
     x[0], y_obs[0] = 1e6, 2
-    found = gaussian_field(x, y_obs, classes=2)
+    found = propagate_labels(x, y_obs, classes=2)
     stated = y_obs[y_obs < 2]
     assert found.isfinite().all()
     assert found[0, 1].item() == pytest.approx(stated.double().mean().item(), abs=1e-4)
@@ -237,12 +243,12 @@ def test_a_row_far_from_all_others_is_told_the_prevalence() -> None:
 def test_the_risk_takes_labels_from_the_field(splits: Splits) -> None:
     """The gap of a step, against expected cell sums under a field made by hand."""
     table = splits.train.to("cpu", torch.float64)
-    settings = small_settings(labeller="field", memory=1.0)
+    settings = small_settings(labeller="propagation", memory=1.0)
     program = Program(table, settings, [0]).to(torch.device("cpu"), torch.float64)
-    fair = FairELBO(table.rows, torch.ones(1, dtype=torch.float64), RiskTerm(settings.fairness))
+    fair = FairELBO(table.rows, torch.ones(1, dtype=torch.float64), RiskLoss(settings.fairness))
     label = torch.arange(table.rows) % 2
     field = torch.eye(2, dtype=torch.float64)[label].unsqueeze(0)
-    batch = replace(table.batch(torch.arange(table.rows)), label_field=field)
+    batch = replace(table.batch(torch.arange(table.rows)), propagated_labels=field)
     fair.differentiable_loss(program.model, program.guide, batch)
     encoding = fair._traces[1].nodes["_RETURN"]["value"]
     held = beliefs(encoding, batch.a_obs != 2)

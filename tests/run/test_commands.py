@@ -44,7 +44,7 @@ def test_the_demos_command_with_tiny_sizes(
     assert "truth" in printed
     assert str(out) in printed
     results = json.loads((out / "results.json").read_text())
-    assert [member["weight"] for member in results["members"]] == [0.0, 0.5]
+    assert [member["lambda"] for member in results["members"]] == [0.0, 0.5]
     for member in results["members"]:
         for part in ("val", "test"):
             beside = {"deo_floor"} if part == "test" else {"standard_error"}
@@ -130,7 +130,7 @@ def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
     config = everything.config
     assert (everything.place.device, everything.place.out) == ("cpu", "somewhere")
     assert (config.data.dataset, config.settings.epochs, config.lambdas) == ("synthetic", 3, (0.0, 1.0))
-    assert config.settings.weights.elbo_weight == 0.1
+    assert config.settings.objective_weights.elbo_weight == 0.1
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_bad_input_is_one_message_with_the_bar_on_too(
     assert capsys.readouterr().err.startswith("fairvae: 4000000 rows")
 
 
-@pytest.mark.parametrize("imputer", ["outcome", "stated", "anchored"])
+@pytest.mark.parametrize("imputer", ["outcome", "stated", "control_variate"])
 def test_nothing_stated_at_all_still_ends_well(tmp_path: Path, imputer: str) -> None:
     out = tmp_path / "run"
     nothing = ("--label-missing", "1", "--alpha", "1", "--beta", "1", "--imputer", imputer)

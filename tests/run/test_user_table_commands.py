@@ -19,9 +19,9 @@ from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
 from tests.support.command_line import run
-from tests.support.user_tables import settle_quickly, tiny
+from tests.support.user_tables import refine_quickly, tiny
 
-TINY = ("--weights", "0,1", "--epochs", "2", "--device", "cpu", "--quiet")
+TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet")
 COLUMNS = ("--label", "hired", "--group", "sex", "--missing", "?", "--drop", "id,note")
 
 
@@ -50,7 +50,7 @@ def people(rows: int = 240, seed: int = 0) -> pd.DataFrame:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle_quickly(monkeypatch)
+    refine_quickly(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(csv: Path) -> Path:
     out = csv.parent / "model"
     with pytest.MonkeyPatch.context() as patch:
-        settle_quickly(patch)
+        refine_quickly(patch)
         assert run("fit", csv, *COLUMNS, *TINY, "--out", out) == 0
     return out
 
@@ -116,10 +116,10 @@ def test_from_table_to_page(csv: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_audit_command_is_the_audit(model: Path, csv: Path, tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    chosen = ("--weight", "1", "--depends-on", "group and label", "--level", "0.8")
+    chosen = ("--lambda", "1", "--depends-on", "group and label", "--level", "0.8")
     assert run("audit", model, csv, *chosen, "--out", out) == 0
     table = pd.read_csv(csv, na_values=["?"])
-    found = FairSSVAEClassifier.load(model, "cpu").select(weight=1)
+    found = FairSSVAEClassifier.load(model, "cpu").select(lambda_=1)
     X = table[list(found.feature_names_in_)]
     expected = audit(
         table["hired"], found.predict(X), table["sex"], X=X, model=found, depends_on="group and label",
@@ -149,16 +149,16 @@ def test_members_are_chosen_by_weight_and_by_disparity(
 ) -> None:
     out = tmp_path / "predictions.csv"
     for weight in ("0", "1"):
-        assert run("predict", model, csv, "--weight", weight, "--out", out) == 0
+        assert run("predict", model, csv, "--lambda", weight, "--out", out) == 0
         assert f"λ = {weight}" in capsys.readouterr().out
     frontier = FairSSVAEClassifier.load(model, "cpu").frontier_
     limit = frontier["disparity"].min()
     assert run("predict", model, csv, "--max-disparity", limit, "--out", out) == 0
     assert f"λ = {frontier['weight'][frontier['disparity'].idxmin()]:g}" in capsys.readouterr().out
-    assert run("predict", model, csv, "--weight", "3", "--out", out) == 2
+    assert run("predict", model, csv, "--lambda", "3", "--out", out) == 2
     assert "no member has the weight 3.0; there are [0.0, 1.0]" in one_line(capsys)
     with pytest.raises(SystemExit):
-        run("predict", model, csv, "--weight", "0", "--max-disparity", "1")
+        run("predict", model, csv, "--lambda", "0", "--max-disparity", "1")
 
 
 def test_parquet_and_compressed_tables_are_the_same_table(csv: Path, tmp_path: Path, model: Path) -> None:
@@ -303,9 +303,9 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--holdout", "-0.1"], "--holdout must be within"),
         (None, ["--holdout", "nan"], "--holdout must be within"),
         (None, ["--holdout", "0.99"], "n_samples=2 is too small|labels are missing|has one"),
-        (None, ["--weights", "0;1"], "--weights expects numbers with commas between, got '0;1'"),
-        (None, ["--weights", "0,-1"], "finite and not negative, got -1"),
-        (None, ["--weights", ""], "no weight of the risk was given"),
+        (None, ["--lambdas", "0;1"], "--lambdas expects numbers with commas between, got '0;1'"),
+        (None, ["--lambdas", "0,-1"], "finite and not negative, got -1"),
+        (None, ["--lambdas", ""], "no λ was given"),
         (None, ["--max-disparity", "2"], r"max_disparity must be within \[0, 1\], got 2"),
         (None, ["--risk", "deop"], "unknown risk 'deop'.*Did you mean 'deo"),
         (None, ["--epochs", "0"], "epochs must be at least 1, got 0"),
@@ -486,7 +486,7 @@ def test_a_model_that_was_fitted_in_python(
 ) -> None:
     table = pd.read_csv(csv, na_values=["?"])
     X = table[["age", "years", "town"]]
-    tiny(weights=(0.0,)).fit(X, table["hired"]).save(tmp_path / "groupless")
+    tiny(lambdas=(0.0,)).fit(X, table["hired"]).save(tmp_path / "groupless")
     tiny().fit(X, table["hired"], table["sex"]).save(tmp_path / "grouped")
     tiny().fit(X[["age", "years"]].to_numpy(), table["hired"], table["sex"]).save(tmp_path / "nameless")
     named = ("--label", "hired", "--group", "sex")

@@ -27,7 +27,7 @@ ROWS = 120
 
 def untrained(**changes: Any) -> FairSSVAEClassifier:
     tiny = {"latent": 2, "decoder_hidden": 8, "pieces": 3}
-    small = {"weights": (0.0, 1.0), "epochs": 2, "batch": 64, "hidden": 8, "layers": 1}
+    small = {"lambdas": (0.0, 1.0), "epochs": 2, "batch": 64, "hidden": 8, "layers": 1}
     return FairSSVAEClassifier(**{**small, "intervals": "given_h", "options": tiny, **changes})
 
 
@@ -76,7 +76,7 @@ def several() -> FairSSVAEClassifier:
 @pytest.fixture(scope="module")
 def groupless() -> FairSSVAEClassifier:
     """Truth values for classes, and nobody's group."""
-    return untrained(weights=(0.0,)).fit(table(), stated([True, False], 8))
+    return untrained(lambdas=(0.0,)).fit(table(), stated([True, False], 8))
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -101,9 +101,9 @@ def test_a_model_that_was_read_is_the_one_that_was_written(
     for module, function in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
         monkeypatch.setattr(module, function, refuse)
     again = FairSSVAEClassifier.load(tmp_path / "model", device="cpu")
-    for member in range(len(model.fit_.weights_of_risk)):
+    for member in range(len(model.fit_.lambdas)):
         for each in (model, again):
-            each.select(weight=model.fit_.weights_of_risk[member])
+            each.select(lambda_=model.fit_.lambdas[member])
         np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
         np.testing.assert_array_equal(again.predict(X), model.predict(X))
         if model.knows_groups_:
@@ -120,7 +120,7 @@ def test_a_model_that_was_read_is_the_one_that_was_written(
     )
     assert (again.fit_.settings, again.fit_.chosen_epoch) == (model.fit_.settings, model.fit_.chosen_epoch)
     pd.testing.assert_frame_equal(pd.DataFrame(again.fit_.history), pd.DataFrame(model.fit_.history))
-    for key in ("weights", "hidden", "layers", "missing_values", "options"):
+    for key in ("lambdas", "hidden", "layers", "missing_values", "options"):
         assert list(np.atleast_1d(again.get_params()[key])) == list(np.atleast_1d(model.get_params()[key]))
 
 
@@ -361,7 +361,7 @@ def test_a_document_of_wrong_types_or_sizes_is_refused(folder: Path, change: Cal
         lambda tensors: tensors.update({"nonsense/x": torch.ones(1)}),
         lambda tensors: tensors.update({"nonsense": torch.ones(1)}),
         lambda tensors: tensors.update({"program/nonsense": torch.ones(1)}),
-        lambda tensors: tensors.update({"tilt": torch.ones(1, 2, 2, 2)}),
+        lambda tensors: tensors.update({"adjustment": torch.ones(1, 2, 2, 2)}),
         lambda tensors: tensors.clear(),
     ],
 )
@@ -416,12 +416,12 @@ def test_plain_is_what_json_keeps() -> None:
 def test_arrays_among_the_parameters_are_saved(tmp_path: Path) -> None:
     made = made_table(60)
     words = made.a_obs.fillna("?")
-    model = untrained(missing_values=np.array(["?"]), weights=np.array([0.0, 0.7])).fit(
+    model = untrained(missing_values=np.array(["?"]), lambdas=np.array([0.0, 0.7])).fit(
         made.X, made.y_obs, words
     )
     model.save(tmp_path / "model")
     loaded = FairSSVAEClassifier.load(tmp_path / "model", "cpu")
-    assert (list(loaded.weights), list(loaded.missing_values)) == ([0.0, 0.7], ["?"])
+    assert (list(loaded.lambdas), list(loaded.missing_values)) == ([0.0, 0.7], ["?"])
     np.testing.assert_array_equal(
         loaded.predict_groups_proba(made.X, words), model.predict_groups_proba(made.X, words)
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyro_fairvae.audit import METRICS
-from pyro_fairvae.audit.control_variates import Rows
+from pyro_fairvae.audit import AUDITED
+from pyro_fairvae.audit.control_variates import AuditedRows
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class People:
     def truth(self) -> dict[str, float]:
         odds, parity = self.true_rates.reshape(2, self.rates.shape[1], -1)
         return dict(
-            zip(METRICS, (np.ptp(odds, 1).max(), np.ptp(odds[-1]), np.ptp(parity, 1).max()), strict=True)
+            zip(AUDITED, (np.ptp(odds, 1).max(), np.ptp(odds[-1]), np.ptp(parity, 1).max()), strict=True)
         )
 
 
@@ -64,10 +64,10 @@ def stating(
     return np.where(stated, people.group.astype(str).astype(object), None)
 
 
-def rows_of(people: People, said: np.ndarray) -> Rows:
+def rows_of(people: People, said: np.ndarray) -> AuditedRows:
     """The coded rows of what two groups of two labels said."""
     group = np.array([2 if each is None else int(each) for each in said])
-    return Rows(people.y, people.decided, group, 2, 2)
+    return AuditedRows(people.y, people.decided, group, 2, 2)
 
 
 def _draw(generator: np.random.Generator, shares: np.ndarray) -> np.ndarray:

@@ -11,9 +11,9 @@ import pytest
 
 from pyro_fairvae.data import synthetic
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from pyro_fairvae.inference import decision_refinement as tilt
+from pyro_fairvae.inference import decision_refinement as adjustment
 from pyro_fairvae.inference import training
-from pyro_fairvae.inference.channel_refinement import settle_channels
+from pyro_fairvae.inference.channel_refinement import refine_channels
 
 SMALLEST = {"latent": 2, "decoder_hidden": 8, "pieces": 3, "lr": 0.01}
 RATES = {"f": 0.6, "m": 0.2}  # of withholding the group
@@ -47,12 +47,12 @@ def made_table(rows: int, seed: int = 0) -> Made:
 
 def tiny(**changes: Any) -> FairSSVAEClassifier:
     """A classifier for a fit that takes a moment."""
-    chosen = {"weights": (0.0, 1.0), "epochs": 2, "hidden": 8, "layers": 1, "intervals": "given_h",
+    chosen = {"lambdas": (0.0, 1.0), "epochs": 2, "hidden": 8, "layers": 1, "intervals": "given_h",
               "options": SMALLEST}  # fmt: skip
     return FairSSVAEClassifier(**chosen | changes)
 
 
-def settle_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def refine_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer steps after training, for tests that are not about what these find."""
-    monkeypatch.setattr(training, "settle_channels", partial(settle_channels, steps=2))
-    monkeypatch.setattr(tilt, "best_tilt", partial(tilt.best_tilt, steps=10))
+    monkeypatch.setattr(training, "refine_channels", partial(refine_channels, steps=2))
+    monkeypatch.setattr(adjustment, "best_adjustment", partial(adjustment.best_adjustment, steps=10))

@@ -1,8 +1,9 @@
 """Audit decisions on a table in which some people do not state their group.
 
-Audits what a model of ``fairvae fit`` decides, or a column of any other classifier's decisions. Estimates
-are anchored on rows that state their group and made sharper by those that do not; beside them stand those of
-stated rows alone, and bounds for these very rows that hold whatever the reason for withholding.
+Audits what a model of ``fairvae fit`` or ``fairvae train`` decides, or a column of any other classifier's
+decisions. Estimates are anchored on rows that state their group and made sharper by those that do not; beside
+them stand those of stated rows alone, and bounds for these very rows that hold whatever the reason for
+withholding.
 
 Examples:
   fairvae audit model new.csv

@@ -1,9 +1,12 @@
-"""Label a part of a finished run's data so that error and expected unfairness are low together.
+"""Label rows so that error and expected unfairness are low together.
 
-Rounding the classifier's probabilities is where every rule starts; the objective and the metrics of both are
-printed, and decisions-PART.csv and decisions-PART.json go into the run's folder.
+Labels the rows of a table, DATA, by a model of ``fairvae fit`` or ``fairvae train``; columns of labels and
+groups are used where the table has them. Without DATA it labels a part of the data that a run of ``fairvae
+train`` was made of, and decisions-PART.csv and decisions-PART.json go into its folder. Rounding the
+classifier's probabilities is where every rule starts; the objective and the metrics of both are printed.
 
 Examples:
+  fairvae decide model new.csv --out decisions.csv
   fairvae decide runs/gender
   fairvae decide runs/gender --part validation --rule thresholds --member 3 --risk-weight 1
 """
@@ -12,25 +15,75 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from pyro_fairvae.run.command import add_options, given_options, report
+import torch
+from pyro_fairvae.run.command import add_options, given_options, prepare, report
+from pyro_fairvae.run.user_table import (
+    add_machine,
+    check_writable,
+    features_of,
+    listed,
+    read_for,
+    reading_of,
+    warnings_in_words,
+)
 
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build
-from pyro_fairvae.inference.training import resolve_device
+from pyro_fairvae.data.table_files import take_columns
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.state import stored_model
 from pyro_fairvae.report import decision_table
-from pyro_fairvae.studies.deciding import DecideConfig, decide_run
+from pyro_fairvae.studies.deciding import DecideConfig, decide_run, decide_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae train or fit")
+    parser.add_argument(
+        "data", type=Path, nargs="?", metavar="DATA", help="CSV, TSV (also .gz) or Parquet file to label"
+    )
+    parser.add_argument("--label", metavar="COLUMN", help="labels in DATA (default: as fitted, if there)")
+    parser.add_argument("--group", metavar="COLUMN,…", help="groups in DATA (default: as fitted, if there)")
+    parser.add_argument("--out", type=Path, help="CSV file for the labels of DATA (default: decisions.csv)")
     parser.add_argument("--data-dir", type=Path, help="folder with the data set's files, as in training")
+    add_machine(parser)
     add_options(parser, DecideConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
     config = build(DecideConfig, given_options(arguments, DecideConfig))
-    device = resolve_device(arguments.device)
-    results = decide_run(arguments.run, config, device, arguments.data_dir, report)
+    device = prepare(arguments)
+    if arguments.data is not None:
+        out = arguments.out or Path("decisions.csv")
+        results = _decide_table(arguments, config, device, out)
+    else:
+        require(
+            not (arguments.out or arguments.label or arguments.group),
+            "--out, --label and --group go with DATA, a table to label; give one.",
+        )
+        results = decide_run(arguments.model, config, device, arguments.data_dir, report)
+        out = arguments.model / f"decisions-{config.part}.csv"
     print(decision_table(results))
-    print(f"\nLabels are in {arguments.run / f'decisions-{config.part}.csv'}")
+    print(f"\nLabels are in {out}")
+
+
+def _decide_table(
+    arguments: argparse.Namespace, config: DecideConfig, device: torch.device, out: Path
+) -> dict[str, Any]:
+    check_writable(out)
+    model = FairSSVAEClassifier.load(arguments.model, str(device))
+    table = read_for(model, arguments.data)
+    source = reading_of(model)
+    labels = [arguments.label] if arguments.label else [source["label"]] if source.get("label") else []
+    groups = listed(arguments.group or "") or list(source.get("groups", []))
+    # Columns that were named must be there; those that the model knows may be.
+    labels = labels if arguments.label or set(labels) <= set(table.columns) else []
+    groups = groups if arguments.group or set(groups) <= set(table.columns) else []
+    with warnings_in_words():
+        rows = model.observed(
+            features_of(model, table),
+            take_columns(table, labels, "label").iloc[:, 0] if labels else None,
+            take_columns(table, groups, "group") if groups and model.knows_groups_ else None,
+        )
+        return decide_table(stored_model(model), rows, config, out, report)

@@ -23,11 +23,12 @@ from pyro_fairvae.run.user_table import add_machine, listed, warnings_in_words
 
 from pyro_fairvae.audit import audit
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.files import OtherConfig, write_json
+from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.coded_columns import is_missing
 from pyro_fairvae.data.table_encoder import check_names
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.inference.checkpoint import OtherConfig
 from pyro_fairvae.report import channels_table, frontier_table
 from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
 

@@ -1,12 +1,13 @@
-"""Look at who withholds: posteriors of the channels of finished runs, beside their priors.
+"""Look at who withholds: posteriors of the channels of models, beside their priors.
 
 Prints every outcome of every row with prior, posterior, 90 % intervals, contraction (1 − variance of the
 posterior over that of the prior: how much the data said) and the truth where it is known, and draws the
-densities. Several runs are pooled with equal weight.
+densities. Several models are pooled with equal weight.
 
 Examples:
   fairvae inspect runs/gender
   fairvae inspect runs/gender --member 3
+  fairvae inspect model
   fairvae inspect runs/gender-0 runs/gender-1 runs/gender-2 --out pooled --arviz pooled/posterior.nc
 """
 
@@ -21,14 +22,16 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build
 from pyro_fairvae.report import draw_channel, posterior_table
-from pyro_fairvae.studies.inspecting import InspectConfig, inspect_runs, write_inference_data
+from pyro_fairvae.studies.inspecting import InspectConfig, inspect_models, write_inference_data
 
 TITLES = {"a": "P(ã | a), what people say of their group", "y": "P(ỹ | y), what is written down of the label"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a finished run")
-    parser.add_argument("--out", type=Path, help="folder for the figures; that of the run unless given")
+    parser.add_argument(
+        "models", type=Path, nargs="+", metavar="MODEL", help="folder written by fairvae train or fit"
+    )
+    parser.add_argument("--out", type=Path, help="folder for the figures; that of the model unless given")
     parser.add_argument("--arviz", type=Path, metavar="FILE", help="write ArviZ InferenceData here (.nc)")
     add_options(parser, InspectConfig)
 
@@ -36,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     config = build(InspectConfig, given_options(arguments, InspectConfig))
     require(
-        arguments.out is not None or len(arguments.runs) == 1,
-        f"{len(arguments.runs)} runs were given; name a folder for their figures with --out.",
+        arguments.out is not None or len(arguments.models) == 1,
+        f"{len(arguments.models)} models were given; name a folder for their figures with --out.",
     )
-    inspected = inspect_runs(arguments.runs, config)
-    out = arguments.out or arguments.runs[0]
+    inspected = inspect_models(arguments.models, config)
+    out = arguments.out or arguments.models[0]
     make_folder(out)
     for name, draws in inspected.draws.items():
         print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
@@ -52,4 +55,5 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.arviz is not None:
         write_inference_data(arguments.arviz, inspected)
         print(f"\nArviZ InferenceData is in {arguments.arviz}")
-    print(f"\nFigures are in {out / 'channel-a.png'} and {out / 'channel-y.png'}")
+    figures = [str(out / f"channel-{name}.png") for name in inspected.draws]
+    print(f"\nFigures are in {' and '.join(figures)}")

@@ -1,4 +1,4 @@
-"""Decide about the rows of a table by a model of ``fairvae fit``.
+"""Decide about the rows of a table by a model of ``fairvae fit``, or of ``fairvae train`` on a table.
 
 Writes a CSV file with the decision, the probability of each class and, with --groups, of each group. Columns
 that the model does not know are not looked at; categories that it never saw are treated as unknown.

@@ -2,8 +2,9 @@
 
 The folder given by --out receives config.json (every option, and versions), history.csv (each part of
 the objective by epoch and member), results.json (metrics of every member), posterior.json (who
-withholds, with intervals), draws.npz (draws of its posteriors), figures and a checkpoint. Of images there is
-faces.png, too: reconstructions, and the same z with label and group switched.
+withholds, with intervals), figures, a checkpoint, and the model itself (model.json, weights.safetensors and
+draws.safetensors), which predict, audit, report, inspect and decide read. Of images there is faces.png, too:
+reconstructions, and the same z with label and group switched.
 
 Examples:
   fairvae train --dataset adult --group gender --level sparse --out runs/gender
@@ -27,6 +28,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, nested, option
 from pyro_fairvae.data import DATASETS
 from pyro_fairvae.inference.training import Progress, resolve_device, skip_validation
+from pyro_fairvae.posterior.draws import kept_draws, kept_sources
 from pyro_fairvae.report import (
     draw_channel,
     draw_faces,
@@ -43,8 +45,6 @@ from pyro_fairvae.studies.single_run import (
     POSTERIOR_FIGURE,
     TRAINING_FIGURE,
     RunResult,
-    kept_draws,
-    source_of,
     train_run,
 )
 
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
         bar.close()
     write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
-    print(withholding_table(result.posterior))
+    print(withholding_table(result.model.posterior))
     if result.results["imputation"]:
         print(f"\n{imputation_table(result.results['imputation'])}")
     print(f"\nEverything is in {out}")
@@ -157,11 +157,12 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
         out / TRAINING_FIGURE,
         result.fit.history,
         result.results["selected"],
-        result.class_names,
-        result.group_names,
+        tuple(map(str, result.model.classes)),
+        result.model.attributes.group_names,
     )
-    draws = kept_draws(result.draws, source_of(result.draws), result.fit.program.guide.channel_a)
-    draw_channel(out / POSTERIOR_FIGURE, draws, config.data.truth_by_channel()["a"])
+    draws = result.model.draws
+    channel = kept_draws(draws, kept_sources(draws)[0], result.fit.program.guide.channel_a)
+    draw_channel(out / POSTERIOR_FIGURE, channel, config.data.truth_by_channel()["a"])
     if result.faces is not None:
         draw_faces(out / FACES_FIGURE, result.faces)
 

@@ -26,7 +26,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """A model, a table for it, and the member that decides."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit or train")
     parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
     member = parser.add_mutually_exclusive_group()
     member.add_argument(
@@ -50,9 +50,14 @@ def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.D
     model = FairSSVAEClassifier.load(arguments.model, str(device))
     if arguments.lambda_ is not None or arguments.max_disparity is not None:
         model.select(arguments.max_disparity, lambda_=arguments.lambda_)
+    return model, read_for(model, arguments.data)
+
+
+def read_for(model: FairSSVAEClassifier, data: Path) -> pd.DataFrame:
+    """A table, read as the model's own was."""
     source = reading_of(model)
     text = [each.name for each in model.encoder_.categories if each.is_text]
-    return model, read_table(arguments.data, source.get("missing", ()), source.get("values", ()), text)
+    return read_table(data, source.get("missing", ()), source.get("values", ()), text)
 
 
 def check_writable(path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.schema.documents import AuditDocument, as_plain
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,14 @@ class Audit:
         }
 
     @staticmethod
-    def from_dict(content: dict[str, Any]) -> Audit:
+    def read(path: Path) -> Audit:
+        """The audit that a file holds, which :meth:`to_dict` was written to."""
+        content = as_plain(read_document(path, AuditDocument, "an audit, as fairvae audit writes it"))
         return Audit(
             _table(content["metrics"]).set_index("metric"),
             _table(content["rates"]),
             _table(content["groups"]).set_index("group"),
-            dict(content["rows"]),
+            content["rows"],
             content["depends_on"],
             content["confidence"],
             tuple(content["notes"]),

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and checkpoints among them."""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from pyro_fairvae.base.errors import InputError
-
-
-class OtherConfig(InputError):
-    """A checkpoint is there, but of other options or other rows."""
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -85,30 +80,3 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list):
         return [_finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
-def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
-    """Write a checkpoint of ``state``, marked with the config that it belongs to."""
-    buffer = io.BytesIO()
-    torch.save({"config": config, "state": state}, buffer)
-    write_whole(path, buffer.getvalue())
-
-
-def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Read the state of a checkpoint, which must be of the same config. Runs no code from the file."""
-    try:
-        content = torch.load(path, map_location=device, weights_only=True)
-        saved, state = content["config"], content["state"]
-        differing = [
-            f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
-            for key in sorted(saved.keys() | config.keys())
-            if saved.get(key) != config.get(key)
-        ]
-    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
-        raise InputError(f"{path} is not a checkpoint, or is broken; delete it to start anew.") from reason
-    if differing:
-        raise OtherConfig(
-            f"{path} is a checkpoint of another config: {'; '.join(differing)}. Resume with the same options "
-            "and the same rows, delete it to start anew, or choose another folder with --out."
-        )
-    return state

@@ -13,8 +13,8 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images
 from pyro_fairvae.data.image_sources import open_images
 from pyro_fairvae.data.images import ImageTable
-from pyro_fairvae.data.tables import Integers
 from pyro_fairvae.data.torchvision_import import torchvision_datasets
+from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import Pixels
 

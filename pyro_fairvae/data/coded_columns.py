@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.data.tables import Integers
+from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import RESERVED, Attributes
 
 MANY = 20  # classes or groups that there may be however few rows state them

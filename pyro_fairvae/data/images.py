@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pyro_fairvae.data.tables import Complete, Integers, Labelled
+from pyro_fairvae.data.tables import Complete, Labelled
+from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 

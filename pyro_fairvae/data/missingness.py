@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.data.tables import Complete, Integers
+from pyro_fairvae.data.tables import Complete
+from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.observed import Observed
 
 # The paper's three levels: P(∅|a=0) = β, P(∅|a=1) = α.

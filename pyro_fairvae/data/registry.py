@@ -14,7 +14,8 @@ from pyro_fairvae.data import adult, celeba
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.data.missingness import Missingness, hide
 from pyro_fairvae.data.synthetic import synthetic
-from pyro_fairvae.data.tables import Complete, Integers, Table
+from pyro_fairvae.data.tables import Complete, Table
+from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
 

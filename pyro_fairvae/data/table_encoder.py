@@ -30,7 +30,7 @@ from pyro_fairvae.data.number_columns import (
     numbers_of,
     with_one_type,
 )
-from pyro_fairvae.data.tables import Floats
+from pyro_fairvae.schema.arrays import Floats
 from pyro_fairvae.schema.observed import Columns
 
 MOST_CATEGORIES = 64  # of a column, the commonest; all others count as one
@@ -109,8 +109,14 @@ class FrameEncoder:
     left_out: tuple[str, ...]
 
     @staticmethod
-    def learn(table: pd.DataFrame, most_categories: int = MOST_CATEGORIES) -> FrameEncoder:
-        """Learn from a table; columns that say nothing are left out, with a warning that names them."""
+    def learn(
+        table: pd.DataFrame, most_categories: int = MOST_CATEGORIES, keep_all: bool = False
+    ) -> FrameEncoder:
+        """Learn from a table; columns that say nothing are left out, with a warning that names them.
+
+        With ``keep_all`` the columns do not depend on which rows of a table are learned from: a categorical
+        column has all the categories of its type, and a number that is the same in all of these rows stays.
+        """
         names = check_names(table)
         numbers: list[Number] = []
         categories: list[Category] = []
@@ -119,8 +125,10 @@ class FrameEncoder:
             column = with_one_type(given)
             if column.isna().all():
                 left_out[name] = "all its values are missing"
+            elif keep_all and isinstance(column.dtype, pd.CategoricalDtype):
+                categories.append(_every_category(name, column))
             elif is_number(column):
-                numbers += _learn_number(name, column, left_out)
+                numbers += _learn_number(name, column, left_out, keep_all)
             else:
                 categories += _learn_category(name, column, most_categories, left_out)
         if left_out:
@@ -261,7 +269,9 @@ def _numeric(number: Number, column: pd.Series) -> pd.Series:
     return pd.Series(values)
 
 
-def _learn_number(name: str, column: pd.Series, left_out: dict[str, str]) -> list[Number]:
+def _learn_number(
+    name: str, column: pd.Series, left_out: dict[str, str], keep_all: bool = False
+) -> list[Number]:
     require(
         not pd.api.types.is_complex_dtype(column),
         f"Complex data not supported: column {name!r} has the type {column.dtype}.",
@@ -276,7 +286,7 @@ def _learn_number(name: str, column: pd.Series, left_out: dict[str, str]) -> lis
     scale = 2.0 ** (math.frexp(largest)[1] - 1)
     scaled = filled / scale
     alike = float(np.ptp(scaled)) <= max(ROUNDING_ERROR * largest / scale, 1e-300 / scale)
-    if alike and not gaps.any():
+    if alike and not (keep_all or gaps.any()):
         left_out[name] = f"it has one value, {word_of(column.dropna().iloc[0])}"
         return []
     # From the median, as the digits of a large mean would leave few for the differences.
@@ -308,6 +318,11 @@ def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str,
         else f"nearly every row has a value of its own ({len(ordered)})"
     )
     return []
+
+
+def _every_category(name: str, column: pd.Series) -> Category:
+    values = tuple(word_of(value) for value in column.cat.categories)
+    return Category(name, values, False, bool(column.isna().any()))
 
 
 def _as_read(word: str) -> str:

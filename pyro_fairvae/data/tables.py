@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 from pyro_fairvae.schema.observed import Columns, Features
-
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
 
 
 class Labelled:
@@ -51,6 +49,7 @@ class Complete(Labelled):
     columns: Columns | Pixels
     classes: tuple[str, ...]
     attributes: Attributes
+    encoder: FrameEncoder | None = None  # what made x of a table
 
     @property
     def features(self) -> Features:
@@ -80,24 +79,23 @@ class Table(Labelled):
             a=self.a[chosen],
         )
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The features as they were read."""
+        return pd.concat([self.numbers, self.categories], axis=1)
+
     def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
         """The rows of each part, numbers standardised by mean and deviation of part ``standard``.
 
         Categories become one one-hot block each, over all values of the whole table, so that parts
         have the same columns.
         """
-        numbers = self.numbers.to_numpy(np.float64)
-        reference = numbers[parts[standard]]
-        deviation = reference.std(axis=0)
-        numbers = (numbers - reference.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        blocks = [pd.get_dummies(self.categories[name]).to_numpy(np.float64) for name in self.categories]
-        x = np.concatenate([numbers, *blocks], axis=1).astype(np.float32)
-        columns = Columns(
-            numbers.shape[1],
-            tuple(block.shape[1] for block in blocks),
-            (*map(str, self.numbers), *map(str, self.categories)),
-        )
+        frame = self.frame
+        encoder = FrameEncoder.learn(frame.iloc[parts[standard]], keep_all=True)
+        x = encoder.encode(frame)
         return {
-            name: Complete(x[rows], self.y[rows], self.a[rows], columns, self.classes, self.attributes)
+            name: Complete(
+                x[rows], self.y[rows], self.a[rows], encoder.columns, self.classes, self.attributes, encoder
+            )
             for name, rows in parts.items()
         }

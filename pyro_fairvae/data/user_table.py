@@ -13,7 +13,7 @@ import torch
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import is_missing, word_of
 from pyro_fairvae.data.table_encoder import FrameEncoder
-from pyro_fairvae.data.tables import Floats, Integers
+from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.schema.observed import Observed
 
@@ -66,8 +66,8 @@ class OwnTable:
         labels = [*map(word_of, self.classes), UNAVAILABLE]
         return {
             "rows": len(table),
-            "labels": _counted(labels, self.y_obs),
-            "groups": _counted(self.attributes.outcome_names, self.a_obs),
+            "labels": counted(labels, self.y_obs),
+            "groups": counted(self.attributes.outcome_names, self.a_obs),
             "columns": [
                 {
                     "name": name,
@@ -80,5 +80,6 @@ class OwnTable:
         }
 
 
-def _counted(names: list[str] | tuple[str, ...], codes: Integers) -> dict[str, int]:
+def counted(names: list[str] | tuple[str, ...], codes: Integers) -> dict[str, int]:
+    """How many rows have each code, by its name."""
     return dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))

@@ -19,24 +19,25 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
-from pyro_fairvae.base import files as checkpoint
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.data.coded_columns import code_groups, code_labels
 from pyro_fairvae.data.table_encoder import FrameEncoder, as_frame, check_names
 from pyro_fairvae.data.user_table import OwnTable
-from pyro_fairvae.estimator.state import estimator_content, restore_estimator, restored_fit
+from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
 from pyro_fairvae.estimator.validation import check_groups, check_labels
 from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_on_validation, select
+from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.decision_refinement import decision_scores
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit, resolve_device
-from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
+from pyro_fairvae.posterior.draws import keep_draws
+from pyro_fairvae.posterior.summaries import calibrate_fit, summarise, withholding_rates
 from pyro_fairvae.risks.smooth_penalty import project
-from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
-from pyro_fairvae.storage import model_folder as saved
+from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
 BATCHES, STEPS = 24, 600  # in an epoch at least, where there are rows for it; in a fit at least
 EPOCHS, MOST_EPOCHS = 25, 200  # unless given
@@ -183,7 +184,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         self.knows_groups_ = sensitive_features is not None
         self.source_: dict[str, Any] = {}
         self.summary_ = table.summary(frame) | {"training_rows": train.rows, "held_out_rows": validation.rows}
-        self.posterior_ = self._posterior(train, seed)
+        self.posterior_, self.draws_ = self._posterior(train, seed)
         self._judge(validation)
         if self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
@@ -203,7 +204,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         path = None if self.checkpoint is None else Path(self.checkpoint)
         state = None
         if path is not None:
-            checkpoint.make_folder(path.parent)
+            make_folder(path.parent)
             state = checkpoint.load(path, config, device) if path.exists() else None
 
         def after_epoch(done: Progress) -> None:
@@ -260,14 +261,14 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _posterior(self, train: Observed, seed: int) -> dict[str, Any]:
+    def _posterior(self, train: Observed, seed: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Who withholds; intervals are cross-fitted where they were asked for and there are rows for it."""
         wanted = self.fit_.settings.kind_of_intervals == "calibrated"
         stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
         calibrated = None
         if wanted and stating and train.rows >= ENOUGH:
             calibrated = calibrate_fit(self.fit_, train, [seed])
-        return summarise(self.fit_, calibrated)
+        return summarise(self.fit_, calibrated), keep_draws(self.fit_, calibrated)
 
     def _judge(self, validation: Observed) -> None:
         fairness = self.fit_.settings.fairness
@@ -328,14 +329,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     @property
     def channels_(self) -> pd.DataFrame:
         check_is_fitted(self)
-        lines = [
-            {"what": what, "of": given, "withheld": row[UNAVAILABLE]["mean"], "low": row[UNAVAILABLE]["q05"],
-             "high": row[UNAVAILABLE]["q95"]}
-            for what, name in (("group", "a"), ("label", "y"))
-            for given, row in self.posterior_[name].items()
-            if UNAVAILABLE in row and (what == "label" or self.knows_groups_)
-        ]  # fmt: skip
-        return pd.DataFrame(lines)
+        return withholding_rates(self.posterior_, self.knows_groups_)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class that the selected member decides on."""
@@ -379,21 +373,32 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             if sensitive_features is None:
                 found = [heads.group_logits[self.selected_].softmax(-1) for heads in self.fit_.heads(x)]
                 return torch.cat(found).double().cpu().numpy()
-            groups = code_groups(sensitive_features, self.missing_values, self.attributes_)
-            require(
-                len(groups.outcomes) == len(x),
-                f"X has {len(x)} rows, but sensitive_features {len(groups.outcomes)}.",
-            )
-            unknown = np.full(len(x), len(self.classes_))
-            table = OwnTable(
-                x.numpy(), unknown, groups.outcomes, self.encoder_, self.classes_, self.attributes_
-            ).observed()
+            table = self._observed(x, None, sensitive_features)
             fit_ = self.fit_
             pieces = [
                 encoding.log_joint_a[self.selected_].softmax(-1)
                 for _, encoding in program.encode(table.to(fit_.device, fit_.dtype))
             ]
             return torch.cat(pieces).double().cpu().numpy()
+
+    def observed(self, X: Any, y: Any = None, sensitive_features: Any = None) -> Observed:
+        """Rows as the model's fit takes them, with labels and groups as far as they are given.
+
+        Labels and groups have gaps where nothing is stated; without them nothing is stated of any row.
+        """
+        return self._observed(self._encoded(X), y, sensitive_features)
+
+    def _observed(self, x: torch.Tensor, y: Any, sensitive_features: Any) -> Observed:
+        y_obs = np.full(len(x), len(self.classes_))
+        a_obs = np.full(len(x), self.attributes_.outcomes - 1)
+        if y is not None:
+            y_obs, _ = code_labels(y, self.classes_)
+            require(len(y_obs) == len(x), f"X has {len(x)} rows, but y {len(y_obs)}.")
+        if sensitive_features is not None:
+            a_obs = code_groups(sensitive_features, self.missing_values, self.attributes_).outcomes
+            require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
+        table = OwnTable(x.numpy(), y_obs, a_obs, self.encoder_, self.classes_, self.attributes_)
+        return table.observed()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy on rows that have a label."""
@@ -422,22 +427,24 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model."""
         check_is_fitted(self)
-        saved.write_model(Path(folder), *estimator_content(self), overwrite)
+        stored_model(self).save(Path(folder), overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:
-        """The model of a folder; no code from the folder is run."""
-        document, tensors = saved.read_model(Path(folder))
-        chosen, model = resolve_device(device), cls()
-        with saved.restoring(Path(folder)):
-            restore_estimator(model, document, tensors, chosen)
+        """The model of a folder that ``fairvae fit``, ``fairvae train`` or :meth:`save` wrote.
+
+        No code from the folder is run, and nothing is trained.
+        """
+        stored, model = load_model(Path(folder), resolve_device(device)), cls()
+        with restoring(Path(folder)):
+            restore_estimator(model, stored)
         return model
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         if "fit_" not in state:
             return dict(state)
-        content, tensors = saved.fit_content(self.fit_)
+        content, tensors = fit_content(self.fit_)
         return {**state, "fit_": (content, {name: each.numpy() for name, each in tensors.items()})}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,47 +1,49 @@
-"""A fitted estimator as what JSON has and as tensors by name."""
+"""A fitted estimator as a model that can be stored, and back."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from torch import Tensor
 
+from pyro_fairvae.base.documents import check_document
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.base.options import flatten
 from pyro_fairvae.data.table_encoder import FrameEncoder
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.storage.model_folder import classes_content, classes_from, fit_content, fit_from, is_plain
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.schema.documents import FitDocument
+from pyro_fairvae.storage.stored_model import StoredModel, fit_from, is_plain
+
+NOT_STORED = ("callback", "checkpoint", "random_state", "device")
+OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "intervals")  # settings that are parameters
 
 
-def estimator_content(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The fitted model as what JSON has and as tensors by name."""
+def stored_model(model: Any) -> StoredModel:
+    """The fitted estimator as a model that can be stored."""
     parameters = {
         name: _plain(name, value)
         for name, value in model.get_params(deep=False).items()
-        if name not in ("callback", "checkpoint", "random_state", "device")
+        if name not in NOT_STORED
     }
-    fitted, tensors = fit_content(model.fit_)
-    document = {
-        "parameters": parameters,
-        "classes": classes_content(model.classes_),
-        "attributes": {"names": model.attributes_.names, "values": model.attributes_.values},
-        "knows_groups": model.knows_groups_,
-        "columns": model.encoder_.to_dict(),
-        "feature_names": list(getattr(model, "feature_names_in_", [])),
-        "features": model.n_features_in_,
-        "fit": fitted,
-        "selected": model.selected_,
-        "metric": model.metric_,
-        "frontier": model.frontier_.to_dict("list"),
-        "posterior": model.posterior_,
-        "summary": model.summary_,
-        "source": model.source_,
-    }
-    return document, tensors
+    return StoredModel(
+        model.fit_,
+        model.encoder_,
+        model.classes_,
+        model.attributes_,
+        model.knows_groups_,
+        model.selected_,
+        model.metric_,
+        model.frontier_,
+        model.posterior_,
+        model.summary_,
+        model.source_,
+        model.draws_,
+        parameters,
+        tuple(getattr(model, "feature_names_in_", ())),
+    )
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -54,32 +56,36 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def restore_estimator(
-    model: Any, document: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
-) -> None:
-    """Make of a new estimator the one that :func:`estimator_content` describes."""
-    model.set_params(**document["parameters"])
-    model.classes_ = classes_from(document["classes"])
-    given = document["attributes"]
-    model.attributes_ = Attributes(tuple(given["names"]), tuple(map(tuple, given["values"])))
-    model.knows_groups_ = bool(document["knows_groups"])
-    model.encoder_ = FrameEncoder.from_dict(document["columns"])
-    if document["feature_names"]:
-        model.feature_names_in_ = np.array(document["feature_names"], dtype=object)
-    model.n_features_in_ = int(document["features"])
-    model.fit_ = restored_fit(model, document["fit"], tensors, device)
-    model.selected_ = int(document["selected"])
-    members = len(model.fit_.lambdas)
-    require(0 <= model.selected_ < members, f"member {model.selected_} is selected, of {members} members.")
-    model.metric_ = document["metric"]
-    model.frontier_ = pd.DataFrame(document["frontier"]).astype(float)  # null becomes NaN
-    model.posterior_, model.summary_ = document["posterior"], document["summary"]
-    model.source_ = document["source"]
+def restore_estimator(model: Any, stored: StoredModel) -> None:
+    """Make of a new estimator the one that a stored model was, or would have been."""
+    require(
+        isinstance(stored.columns, FrameEncoder),
+        "it is a model of images, which scikit-learn's interface does not take; inspect, decide and report "
+        "read its folder.",
+    )
+    model.set_params(**(stored.parameters if stored.parameters is not None else _parameters_of(stored.fit)))
+    model.fit_, model.encoder_ = stored.fit, stored.columns
+    model.classes_, model.attributes_ = stored.classes, stored.attributes
+    model.knows_groups_ = stored.knows_groups
+    if stored.feature_names:
+        model.feature_names_in_ = np.array(stored.feature_names, dtype=object)
+    model.n_features_in_ = len(model.encoder_.names)
+    model.selected_, model.metric_, model.frontier_ = stored.selected, stored.metric, stored.frontier
+    model.posterior_, model.summary_, model.draws_ = stored.posterior, stored.summary, stored.draws
+    model.source_ = stored.source
+
+
+def _parameters_of(fit: Fit) -> dict[str, Any]:
+    """Parameters of an estimator that would have been fitted as a run was."""
+    settings, usual = (flatten(dataclasses.asdict(each)) for each in (fit.settings, Settings()))
+    own = {name: settings.pop(name) for name in OF_SETTINGS if settings[name] is not None}
+    options = {name: value for name, value in settings.items() if value != usual[name]}
+    return own | {"lambdas": list(fit.lambdas), "options": options or None}
 
 
 def restored_fit(
-    model: Any, content: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
+    model: Any, content: dict[str, Any], tensors: dict[str, torch.Tensor], device: torch.device
 ) -> Fit:
     """The fit of an estimator whose columns, classes and groups are there."""
-    names = tuple(map(word_of, model.classes_))
-    return fit_from(content, tensors, model.encoder_.columns, names, model.attributes_, device)
+    document = check_document(content, FitDocument, "the pickled estimator", "one of this version")
+    return fit_from(document, tensors, model.encoder_, model.classes_, model.attributes_, device)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import stats
@@ -163,6 +164,23 @@ def summarise(
             for k, weight in enumerate(fit.lambdas)
         ],
     }
+
+
+def withholding_rates(posterior: Mapping[str, Any], knows_groups: bool = True) -> pd.DataFrame:
+    """How often each group, and each class its label, is withheld, of what :func:`summarise` says."""
+    lines = [
+        {
+            "what": what,
+            "of": given,
+            "withheld": row[UNAVAILABLE]["mean"],
+            "low": row[UNAVAILABLE]["q05"],
+            "high": row[UNAVAILABLE]["q95"],
+        }
+        for what, name in (("group", "a"), ("label", "y"))
+        for given, row in posterior[name].items()
+        if UNAVAILABLE in row and (what == "label" or knows_groups)
+    ]
+    return pd.DataFrame(lines)
 
 
 def describe(

@@ -13,10 +13,12 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from pyro_fairvae.audit import AUDITED, Audit
-from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.posterior.summaries import withholding_rates
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
 from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.storage.stored_model import StoredModel
 
 LIMITS = (
     "Fairness here means that error rates, or rates of decisions, are alike between the groups named on this "
@@ -33,11 +35,11 @@ LIMITS = (
 )
 
 
-def write_model_page(path: Path, model: FairSSVAEClassifier, found: Audit | None, name: str) -> None:
+def write_model_page(path: Path, model: StoredModel, found: Audit | None, name: str) -> None:
     """Write the page of a model and of an audit of it, where there is one, as a single HTML file."""
-    summary = model.summary_
-    label = model.source_.get("label", "the label")
-    groups = ", ".join(model.attributes_.names) if model.knows_groups_ else "no group"
+    summary = model.summary
+    label = model.source.get("label", "the label")
+    groups = ", ".join(model.attributes.names) if model.knows_groups else "no group"
     opening = (
         f"A classifier of {label} that is to be fair to {groups}, fitted to {summary['training_rows']} of "
         f"{summary['rows']} rows by pyro_fairvae."
@@ -54,26 +56,26 @@ def write_model_page(path: Path, model: FairSSVAEClassifier, found: Audit | None
         write_page(path, f"Model {name}", *sections, opening=opening)
 
 
-def _frontier(model: FairSSVAEClassifier, name: str, folder: Path) -> list[Block]:
-    metric = model.metric_
-    chosen = model.frontier_.iloc[model.selected_]
+def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
+    metric = model.metric
+    chosen = model.frontier.iloc[model.selected]
     lines = [["λ", "error %", f"{metric} %", "standard error", "decides", "to decide by it"]]
-    for k, member in model.frontier_.iterrows():
+    for k, member in model.frontier.iterrows():
         lines.append(
             [
                 f"{member['lambda']:g}", _percent(member["error"]), _percent(member["disparity"]),
-                _percent(member["standard_error"]), "yes" if k == model.selected_ else "",
+                _percent(member["standard_error"]), "yes" if k == model.selected else "",
                 f"fairvae predict {name} DATA --lambda {member['lambda']:g}",
             ]
         )  # fmt: skip
     words = (
         f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['lambda']:g}: an "
         f"error of {_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
-        f"{model.summary_['held_out_rows']} rows held out of training. Disparity is {metric}: "
+        f"{model.summary['held_out_rows']} rows held out of training. Disparity is {metric}: "
         f"{AUDITED.get(metric, 'the risk that was trained for')}."
     )
     figure = folder / "frontier.svg"
-    draw_choice(figure, model.frontier_, model.selected_, metric)
+    draw_choice(figure, model.frontier, model.selected, metric)
     picture = Picture(
         figure,
         "; ".join(f"λ {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
@@ -105,8 +107,8 @@ def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) 
     write_figure(figure, path)
 
 
-def _withholding(model: FairSSVAEClassifier, folder: Path) -> list[Block]:
-    channels = model.channels_
+def _withholding(model: StoredModel, folder: Path) -> list[Block]:
+    channels = withholding_rates(model.posterior, model.knows_groups)
     lines = [["withheld", "of", "rate", "5 %", "95 %"]]
     lines += [
         [line["what"], line["of"], *(f"{line[key]:.3f}" for key in ("withheld", "low", "high"))]
@@ -119,8 +121,8 @@ def _withholding(model: FairSSVAEClassifier, folder: Path) -> list[Block]:
         "; ".join(f"{line[1]} withhold the {line[0]} at a rate of {line[2]}" for line in lines[1:]),
         "Rates of withholding with 90 % intervals.",
     )
-    grid = Grid("How often group and label are withheld", lines, model.posterior_["describes"])
-    return [picture, grid, *model.posterior_["warnings"]]
+    grid = Grid("How often group and label are withheld", lines, model.posterior["describes"])
+    return [picture, grid, *model.posterior["warnings"]]
 
 
 def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
@@ -186,8 +188,8 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
     ]
 
 
-def _data(model: FairSSVAEClassifier) -> list[Block]:
-    summary = model.summary_
+def _data(model: StoredModel) -> list[Block]:
+    summary = model.summary
 
     def counted(title: str, counts: dict[str, int]) -> list[list[str]]:
         lines = [[title, "rows"]]
@@ -195,11 +197,13 @@ def _data(model: FairSSVAEClassifier) -> list[Block]:
 
     columns = [["column", "kind", "values", "missing"]]
     columns += [[c["name"], c["kind"], str(c["values"]), str(c["missing"])] for c in summary["columns"]]
-    source = model.source_.get("data")
+    source = model.source.get("data")
     blocks: list[Block] = [f"Fitted to {source}." if source else "Fitted in Python."]
     blocks.append(Grid("Labels", counted("label", summary["labels"])))
-    if model.knows_groups_:
+    if model.knows_groups:
         blocks.append(Grid("Groups", counted("group", summary["groups"])))
+    if isinstance(model.columns, Pixels):
+        return [*blocks, f"Rows are images of {model.columns.side} × {model.columns.side} pixels."]
     return [*blocks, Grid("Columns", columns)]
 
 

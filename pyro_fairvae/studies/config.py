@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import platform
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +15,7 @@ import torch
 import yaml
 
 from pyro_fairvae import __version__
+from pyro_fairvae.base.documents import check_document, read_document
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.channels.channel import Channel
@@ -79,6 +79,11 @@ class DataConfig:
     def attributes(self) -> Attributes:
         dataset = DATASETS[self.dataset]
         return dataset.attributes(dataset.group(self.group))
+
+    @property
+    def label_name(self) -> str:
+        """What is predicted."""
+        return DATASETS[self.dataset].label(self.label)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -174,15 +179,14 @@ def environment(device: torch.device) -> dict[str, str | int]:
 
 def read_options(path: Path) -> dict[str, Any]:
     """Options of a YAML or JSON file, or of a run's ``config.json``."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"cannot read the config file {path}: {reason}.") from reason
-    try:
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (json.JSONDecodeError, yaml.YAMLError) as reason:
-        raise InputError(f"the config file {path} is not valid: {reason}.") from reason
-    if not isinstance(content, dict):
-        raise InputError(f"the config file {path} must hold options by name, got {type(content).__name__}.")
+    what = "a config file, which holds options by name"
+    if path.suffix == ".json":
+        content = read_document(path, dict[str, Any], what)
+    else:
+        try:
+            given = yaml.safe_load(path.read_bytes().decode("utf-8"))
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as reason:
+            raise InputError(f"cannot read {path}, {what}: {reason}.") from reason
+        content = check_document(given, dict[str, Any], str(path), what)
     content.pop(ENVIRONMENT, None)
     return content

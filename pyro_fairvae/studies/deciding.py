@@ -1,4 +1,5 @@
-"""Labels for a part of a finished run's data, by a rule of :mod:`pyro_fairvae.decisions.rules`."""
+"""Labels for the rows of a table, or for a part of a finished run's data, by a rule of
+:mod:`pyro_fairvae.decisions.rules`."""
 
 from __future__ import annotations
 
@@ -13,21 +14,25 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import write_csv, write_json
 from pyro_fairvae.base.options import option
 from pyro_fairvae.data import Missingness, Splits, hide
+from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.decisions.rules import RULES, DecisionProblem, Report, silent
 from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.storage.stored_model import StoredModel
 from pyro_fairvae.studies.single_run import load_run
 
-LABELLED_PARTS = ("test", "validation")
+RUN_PARTS = ("test", "validation")
 
 
 @dataclass(frozen=True)
 class DecideConfig:
     """Which rows are labelled, by which member, and how."""
 
-    part: str = option("test", "rows to label: test (no group is known of them) or validation (as masked)")
+    part: str = option(
+        "test", "rows of a run to label: test (no group is known of them) or validation (as masked)"
+    )
     rule: str = option("descent", f"how labels are found: {', '.join(RULES)}")
     member: int | None = option(
         None, "member by its number, 0 first; the one chosen on validation unless given"
@@ -37,13 +42,68 @@ class DecideConfig:
     decide_seed: int = option(0, "seed of the draws")
 
     def __post_init__(self) -> None:
-        choose("part", self.part, LABELLED_PARTS)
+        choose("part", self.part, RUN_PARTS)
         choose("rule", self.rule, RULES)
         require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
         require(
             self.risk_weight is None or 0 <= self.risk_weight < float("inf"),
             f"risk_weight must be finite and not negative, got {self.risk_weight}.",
         )
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels of rows, those of rounding, and what the model says of each row."""
+
+    labels: Tensor  # (rows,)
+    rounded: Tensor  # (rows,)
+    probability: Tensor  # P(y|x), (rows, classes)
+    imputed: Tensor  # P(y, a | row), (rows, classes, groups)
+    results: dict[str, Any]
+
+    def write(self, table: Path, about: Path, results: dict[str, Any], classes: tuple[str, ...]) -> None:
+        """The labels as a CSV file, and all that is known of them as JSON."""
+        lines = [
+            {"row": row, "label": label, "class": classes[label]}
+            | {f"p{c}": f"{p:.6f}" for c, p in enumerate(probabilities)}
+            for row, (label, probabilities) in enumerate(
+                zip(self.labels.tolist(), self.probability.tolist(), strict=True)
+            )
+        ]
+        write_csv(table, lines)
+        write_json(about, results)
+
+
+def label_rows(
+    model: StoredModel, table: Observed, config: DecideConfig, report: Report = silent
+) -> Labelled:
+    """Labels of the rows of ``table`` that lower error and expected risk together."""
+    fit = model.fit
+    member = model.selected if config.member is None else config.member
+    members = len(fit.lambdas)
+    require(
+        0 <= member < members, f"member {member} was asked for, but the model has members 0 to {members - 1}."
+    )
+    weight = fit.lambdas[member] if config.risk_weight is None else config.risk_weight
+    risk = fit.settings.fairness.chosen()
+    require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
+    assert isinstance(risk, ComposedRisk)
+    log_q = fit.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
+    # Every row needs a group that can be drawn here, also where training did without.
+    imputer = fit.settings.fairness.imputer
+    imputed = fit.impute(table, STANDS_IN.get(imputer, imputer))[member]
+    start = fit.decide(table.x)[member]
+    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed, start)
+    decision = RULES[config.rule](problem, report)
+    rounded = problem.rounded()
+    results = {
+        "rule": config.rule,
+        "member": member,
+        "lambda": weight,
+        "changed": int((decision.labels != rounded).sum()),
+        "objective": {"rounded": decision.before, "decided": decision.after},
+    }
+    return Labelled(decision.labels, rounded, log_q.exp(), imputed, results)
 
 
 def decide_run(
@@ -54,46 +114,34 @@ def decide_run(
     report: Report = silent,
 ) -> dict[str, Any]:
     """Label a part of a run's data; writes ``decisions-PART.csv`` and ``decisions-PART.json`` beside it."""
-    fitted, parts, selected = load_run(run, device, data_dir)
-    member = selected if config.member is None else config.member
-    members = len(fitted.lambdas)
-    require(
-        0 <= member < members, f"member {member} was asked for, but the run has members 0 to {members - 1}."
-    )
+    model, parts = load_run(run, device, data_dir)
     report(f"Labelling the {config.part} rows by {config.rule} ...")
-    weight = fitted.lambdas[member] if config.risk_weight is None else config.risk_weight
-    risk = fitted.settings.fairness.chosen()
-    require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
-    assert isinstance(risk, ComposedRisk)
-    table = observed_part(parts, config.part)
-    log_q = fitted.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
-    # Every row needs a group that can be drawn here, also where training did without.
-    imputer = fitted.settings.fairness.imputer
-    imputed = fitted.impute(table, STANDS_IN.get(imputer, imputer))[member]
-    start = fitted.decide(table.x)[member]
-    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed, start)
-    decision = RULES[config.rule](problem, report)
-    rounded = problem.rounded()
-    results = {
-        "part": config.part,
-        "rule": config.rule,
-        "member": member,
-        "lambda": weight,
-        "changed": int((decision.labels != rounded).sum()),
-        "objective": {"rounded": decision.before, "decided": decision.after},
-        "metrics": {
-            "rounded": _metrics(parts, config.part, rounded, imputed),
-            "decided": _metrics(parts, config.part, decision.labels, imputed),
-        },
+    labelled = label_rows(model, observed_part(parts, config.part), config, report)
+    of_labels = {
+        "rounded": _metrics(parts, config.part, labelled.rounded, labelled.imputed),
+        "decided": _metrics(parts, config.part, labelled.labels, labelled.imputed),
     }
-    labels = [
-        {"row": row, "label": label} | {f"p{c}": f"{p:.6f}" for c, p in enumerate(probabilities)}
-        for row, (label, probabilities) in enumerate(
-            zip(decision.labels.tolist(), log_q.exp().tolist(), strict=True)
-        )
-    ]
-    write_csv(run / f"decisions-{config.part}.csv", labels)
-    write_json(run / f"decisions-{config.part}.json", results)
+    results = {"part": config.part, **labelled.results, "metrics": of_labels}
+    name = f"decisions-{config.part}"
+    labelled.write(run / f"{name}.csv", run / f"{name}.json", results, parts.test.classes)
+    return results
+
+
+def decide_table(
+    model: StoredModel, table: Observed, config: DecideConfig, out: Path, report: Report = silent
+) -> dict[str, Any]:
+    """Label the rows of a table; writes ``out``, a CSV file, and a JSON file of the same name beside it.
+
+    Metrics are those expected under what the model imputes where label or group is not stated.
+    """
+    report(f"Labelling {table.rows} rows by {config.rule} ...")
+    labelled = label_rows(model, table, config, report)
+    of_labels = {
+        name: _expected(table, labels, labelled.imputed)
+        for name, labels in (("rounded", labelled.rounded), ("decided", labelled.labels))
+    }
+    results = {"part": "given", **labelled.results, "metrics": of_labels}
+    labelled.write(out, out.with_suffix(".json"), results, tuple(map(word_of, model.classes)))
     return results
 
 
@@ -110,8 +158,11 @@ def observed_part(parts: Splits, part: str) -> Observed:
 
 
 def _metrics(parts: Splits, part: str, labels: Tensor, imputed: Tensor) -> dict[str, float]:
-    decided = labels.numpy()
     if part == "test":
-        return evaluate(parts.test.y, decided, parts.test.a, len(parts.test.classes))
-    table = parts.validation
-    return evaluate_expected(table.y_obs.numpy(), decided, imputed.double().numpy(), table.classes)
+        return evaluate(parts.test.y, labels.numpy(), parts.test.a, len(parts.test.classes))
+    return _expected(parts.validation, labels, imputed)
+
+
+def _expected(table: Observed, labels: Tensor, imputed: Tensor) -> dict[str, float]:
+    y_obs = table.y_obs.cpu().numpy()
+    return evaluate_expected(y_obs, labels.numpy(), imputed.double().numpy(), table.classes)

@@ -1,11 +1,9 @@
-"""The posteriors that finished runs hold, looked at again without training."""
+"""The posteriors that models hold, looked at again without training."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +14,11 @@ import numpy as np
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
+from pyro_fairvae.posterior.draws import CALIBRATED, GUIDE, SOURCES, keep_draws, kept_draws, kept_sources
 from pyro_fairvae.posterior.summaries import ChannelDraws, describe, prior_draws
+from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
-from pyro_fairvae.studies.single_run import CONFIG, DRAWS, POSTERIOR, kept_draws, source_of
-
-SOURCES = ("calibrated", "guide")
+from pyro_fairvae.studies.single_run import CONFIG
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class InspectConfig:
             choose("source", self.source, SOURCES)
         require(
             self.member is None or self.source in (None, "guide"),
-            "a member's posterior is its guide's; leave out --source, or give --source guide.",
+            "a member's posterior is its guide's; leave out source, or give guide.",
         )
 
 
@@ -56,9 +54,9 @@ class Inspected:
         return describe(self.draws[name], truth, chains=True)
 
 
-def inspect_runs(runs: Sequence[Path], config: InspectConfig) -> Inspected:
-    """The posteriors of runs, pooled with equal weight where there are several."""
-    each = [_inspect_run(run, config) for run in runs]
+def inspect_models(folders: Sequence[Path], config: InspectConfig) -> Inspected:
+    """The posteriors of models, pooled with equal weight where there are several."""
+    each = [_inspect_model(folder, config) for folder in folders]
     first = each[0]
     names = list(first.draws)
     same = all(
@@ -66,7 +64,7 @@ def inspect_runs(runs: Sequence[Path], config: InspectConfig) -> Inspected:
         for other in each
         for n in names
     )
-    pooled = f"; {len(runs)} runs pooled with equal weight" if len(runs) > 1 else ""
+    pooled = f"; {len(folders)} runs pooled with equal weight" if len(folders) > 1 else ""
     return Inspected(
         {name: ChannelDraws.pool([one.draws[name] for one in each]) for name in names},
         first.truth if same else None,
@@ -75,54 +73,44 @@ def inspect_runs(runs: Sequence[Path], config: InspectConfig) -> Inspected:
     )
 
 
-def _inspect_run(run: Path, config: InspectConfig) -> Inspected:
-    for name in (CONFIG, DRAWS, POSTERIOR):
-        require(
-            (run / name).is_file(),
-            f"{run} holds no posterior: it has no {name}. Give the folder of a finished run; one that was "
-            "stopped is finished by fairvae train with --resume.",
-        )
-    trained = build(TrainConfig, read_options(run / CONFIG))
-    arrays = read_draws(run / DRAWS)
-    source = "guide" if config.member is not None else config.source or source_of(arrays)
+def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
+    model = load_model(folder)
+    guide = model.fit.program.guide
+    channels = (guide.channel_a, guide.channel_y) if model.knows_groups else (guide.channel_y,)
+    # A model of an earlier version keeps no draws, but those of its guide can be had again.
+    arrays = model.draws or keep_draws(model.fit, None)
+    sources = kept_sources(arrays)
+    source = GUIDE if config.member is not None else config.source or sources[0]
     require(
-        any(key.startswith(f"{source}/") for key in arrays),
-        f"{run} holds no {source} posterior; it was trained with --intervals given_h. Use --source guide.",
+        source in sources,
+        f"{folder} holds no {source} posterior, only that of the {' and '.join(sources)}; name it as source.",
     )
     try:
-        draws = {each.name: kept_draws(arrays, source, each) for each in trained.channels()}
+        draws = {channel.name: kept_draws(arrays, source, channel) for channel in channels}
     except KeyError as reason:
-        raise InputError(f"{run / DRAWS} is of another run: it has no {reason}.") from reason
+        raise InputError(f"the draws in {folder} are of another model: they have no {reason}.") from reason
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
-    if source == "guide":
+    if source == GUIDE:
         describes = "the guide's, all members pooled with equal weight, given h and g"
     if config.member is not None:
-        members = draws["a"].rows[0].shape[2]
+        members = len(model.fit.lambdas)
         require(
             0 <= config.member < members,
-            f"member {config.member} was asked for, but {run} has members 0 to {members - 1}.",
+            f"member {config.member} was asked for, but {folder} has members 0 to {members - 1}.",
         )
         draws = {name: each.table(config.member) for name, each in draws.items()}
         describes = (
-            f"the guide's of member {config.member} (λ = {trained.lambdas[config.member]:g}), given h and g"
+            f"the guide's of member {config.member} (λ = {model.fit.lambdas[config.member]:g}), given h and g"
         )
-    warnings = _warnings(run / POSTERIOR) if source == "calibrated" else []
-    return Inspected(draws, trained.data.truth_by_channel(), describes, warnings)
+    warnings = list(model.posterior["warnings"]) if source == CALIBRATED else []
+    return Inspected(draws, _truth(folder), describes, warnings)
 
 
-def _warnings(path: Path) -> list[str]:
-    try:
-        return list(json.loads(path.read_text())["warnings"])
-    except (json.JSONDecodeError, KeyError) as reason:
-        raise InputError(f"{path} is broken. Evaluate the run again by fairvae train --resume.") from reason
-
-
-def read_draws(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as reason:
-        raise InputError(f"{path} is broken: {reason}. Evaluate the run again by --resume.") from reason
+def _truth(folder: Path) -> dict[str, np.ndarray] | None:
+    """The rates by which a run hid values; None for a model of somebody's own table."""
+    if not (folder / CONFIG).is_file():
+        return None
+    return build(TrainConfig, read_options(folder / CONFIG)).data.truth_by_channel()
 
 
 def write_inference_data(path: Path, inspected: Inspected) -> None:

@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
-from pyro_fairvae.base import files as checkpoint
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.files import make_folder, write_csv, write_json
 from pyro_fairvae.base.options import build
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.data import Splits, hide, split
+from pyro_fairvae.data import Complete, Splits, hide, split
+from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.data.user_table import counted
 from pyro_fairvae.evaluation.members import evaluate_members, score_imputers
+from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.training import Progress, fit
-from pyro_fairvae.posterior.summaries import Calibrated, ChannelDraws, calibrate_fit, guide_draws, summarise
+from pyro_fairvae.posterior.draws import keep_draws
+from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
+from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.storage.model_folder import ABOUT, DOCUMENT, DRAWS, TENSORS
+from pyro_fairvae.storage.stored_model import StoredModel, load_model
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
 TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers
-RESULTS, POSTERIOR, DRAWS = "results.json", "posterior.json", "draws.npz"
+RESULTS, POSTERIOR = "results.json", "posterior.json"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
 FACES_FIGURE = "faces.png"
 FIGURES = (FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE)
-FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, DRAWS, *FIGURES)
+MODEL = (DOCUMENT, TENSORS, DRAWS)
+FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, *MODEL, *ABOUT, *FIGURES)
 
 
 @dataclass(frozen=True)
 class RunResult:
     """What a run came to, as its folder holds it."""
 
-    fit: Fit
+    model: StoredModel
     results: dict[str, Any]
-    posterior: dict[str, Any]
-    draws: dict[str, np.ndarray]  # as in :func:`keep_draws`
-    class_names: tuple[str, ...]
-    group_names: tuple[str, ...]
     faces: Faces | None  # of images alone
+
+    @property
+    def fit(self) -> Fit:
+        return self.model.fit
 
 
 def train_run(
@@ -57,8 +66,8 @@ def train_run(
     progress: Callable[[Progress], None] | None = None,
     workers: int = 0,
 ) -> RunResult:
-    """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json``,
-    ``draws.npz``.
+    """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json`` and
+    the model, from which every other command goes on.
 
     A checkpoint is written after each epoch; with ``resume`` a killed run goes on from it to the same
     numbers, and a finished one is evaluated again. ``at_start`` is told how many epochs were done before,
@@ -98,56 +107,99 @@ def train_run(
     if config.settings.kind_of_intervals == "calibrated":
         calibrated = calibrate_fit(fitted, parts.train, [config.seed])
     posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
-    draws = keep_draws(fitted, calibrated)
     hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
     results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
-    checkpoint.write_csv(out / HISTORY, fitted.history)
-    checkpoint.write_json(out / RESULTS, results)
-    checkpoint.write_arrays(out / DRAWS, draws)
-    checkpoint.write_json(out / POSTERIOR, posterior)
-    faces = look_at_faces(fitted, parts.test, results["selected"])
-    return RunResult(fitted, results, posterior, draws, parts.test.classes, parts.test.groups, faces)
+    model = StoredModel(
+        fit=fitted,
+        columns=_columns(parts.test),
+        classes=_classes(parts.test.classes),
+        attributes=parts.test.attributes,
+        knows_groups=True,
+        selected=results["selected"],
+        metric=results["metric"],
+        frontier=_frontier(results),
+        posterior=posterior,
+        summary=_summary(parts),
+        source={
+            "label": config.data.label_name,
+            "groups": list(parts.test.attributes.names),
+            "missing": [],
+            "values": [],
+            "data": config.data.dataset,
+        },
+        draws=keep_draws(fitted, calibrated),
+        feature_names=parts.test.encoder.names if parts.test.encoder else (),
+    )
+    write_csv(out / HISTORY, fitted.history)
+    write_json(out / RESULTS, results)
+    write_json(out / POSTERIOR, posterior)
+    model.save(out, overwrite=True)
+    return RunResult(model, results, look_at_faces(fitted, parts.test, results["selected"]))
 
 
-def keep_draws(fitted: Fit, calibrated: dict[str, Calibrated] | None) -> dict[str, np.ndarray]:
-    """Draws as ``draws.npz`` holds them, by source (calibrated or guide), channel and number of row.
+def _classes(names: tuple[str, ...]) -> np.ndarray:
+    """Classes as a file of such rows would have them: numbers where all of them are."""
+    numbers = all(name.isdecimal() and str(int(name)) == name for name in names)
+    return np.array([int(name) for name in names]) if numbers else np.array(names)
 
-    Each is (chains, draws, tables, support); the guide's tables are the members.
-    """
-    guide = fitted.program.guide
-    sources = {"guide": {c.name: guide_draws(fitted, c, 1000) for c in (guide.channel_a, guide.channel_y)}}
-    if calibrated is not None:
-        sources["calibrated"] = {name: each.draws for name, each in calibrated.items()}
+
+def _columns(test: Complete) -> FrameEncoder | Pixels:
+    if isinstance(test.columns, Pixels):
+        return test.columns
+    assert test.encoder is not None
+    return test.encoder
+
+
+def _frontier(results: dict[str, Any]) -> pd.DataFrame:
+    """Error and disparity of each member on validation, as an estimator has them."""
+    members = results["members"]
+    return pd.DataFrame(
+        {
+            "lambda": [member["lambda"] for member in members],
+            "error": [member["val"]["error"] for member in members],
+            "disparity": [member["val"][results["metric"]] for member in members],
+            "standard_error": [member["val"]["standard_error"] for member in members],
+        }
+    )
+
+
+def _summary(parts: Splits) -> dict[str, Any]:
+    """What the rows that a run was trained and selected on hold."""
+    tables = (parts.train, parts.validation)
+    y_obs, a_obs = (
+        np.concatenate([getattr(t, name).cpu().numpy() for t in tables]) for name in ("y_obs", "a_obs")
+    )
+    labels = [*parts.test.classes, UNAVAILABLE]
     return {
-        f"{source}/{name}/{r}": row.astype(np.float32)
-        for source, channels in sources.items()
-        for name, draws in channels.items()
-        for r, row in enumerate(draws.rows)
+        "rows": len(y_obs),
+        "labels": counted(labels, y_obs),
+        "groups": counted(parts.test.attributes.outcome_names, a_obs),
+        "columns": _column_summary(parts.train, parts.test.encoder),
+        "training_rows": parts.train.rows,
+        "held_out_rows": parts.validation.rows,
     }
 
 
-def source_of(arrays: Mapping[str, np.ndarray]) -> str:
-    """The better source among draws: the calibrated one, unless the run has none."""
-    return "calibrated" if any(key.startswith("calibrated/") for key in arrays) else "guide"
+def _column_summary(train: Observed, encoder: FrameEncoder | None) -> list[dict[str, Any]]:
+    if encoder is None:
+        return []
+    assert isinstance(train.x, torch.Tensor)
+    values = {each.name: len(train.x[:, j].unique()) for j, each in enumerate(encoder.numbers)}
+    values |= {each.name: len(each.values) for each in encoder.categories}
+    return [
+        {"name": name, "kind": encoder.kind_of(name), "missing": 0, "values": values.get(name, 1)}
+        for name in encoder.names
+    ]
 
 
-def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) -> ChannelDraws:
-    """The draws of a channel among those of :func:`keep_draws`."""
-    rows = [arrays[f"{source}/{channel.name}/{r}"].astype(np.float64) for r in range(len(channel.rows))]
-    return ChannelDraws(channel, rows)
-
-
-def load_run(out: Path, device: torch.device, data_dir: str | Path | None = None) -> tuple[Fit, Splits, int]:
-    """The fit of a finished run, its data, and the number of the member chosen on validation."""
-    for name in (CONFIG, CHECKPOINT, RESULTS):
+def load_run(
+    out: Path, device: torch.device, data_dir: str | Path | None = None
+) -> tuple[StoredModel, Splits]:
+    """The model of a finished run and its data; nothing is trained again."""
+    for name in (CONFIG, DOCUMENT):
         require((out / name).is_file(), f"{out} is not the folder of a finished run: it has no {name}.")
     config = build(TrainConfig, read_options(out / CONFIG))
-    state = checkpoint.load(out / CHECKPOINT, config.flat(), device)
-    parts = load_parts(config, data_dir)
-    fitted = fit(
-        parts.train, parts.validation, config.lambdas, config.settings, config.seed, device, state=state
-    )
-    return fitted, parts, json.loads((out / RESULTS).read_text())["selected"]
+    return load_model(out, device), load_parts(config, data_dir)
 
 
 def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Splits:
@@ -171,8 +223,8 @@ def _check_free(out: Path, allowed: set[str]) -> None:
 
 
 def _open_folder(out: Path, config: TrainConfig, device: torch.device, fresh: bool) -> None:
-    checkpoint.make_folder(out)
-    checkpoint.write_json(out / CONFIG, config.flat() | {ENVIRONMENT: environment(device)})
+    make_folder(out)
+    write_json(out / CONFIG, config.flat() | {ENVIRONMENT: environment(device)})
     if fresh:
         for name in FILES:
             if name != CONFIG:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -150,12 +151,13 @@ def test_the_assumption_is_doubted_where_it_fails() -> None:
     assert any("more than the group and label" in each and "bounds" in each for each in found.notes)
 
 
-def test_an_audit_survives_json() -> None:
+def test_an_audit_survives_json(tmp_path: Path) -> None:
     people = draw_people(300, groups=3, seed=13)
     found = audit(people.y, people.decided, stating(people, [0.4, 0.7, 0.6]), depends_on="group and label")
     assert found.metrics.isna().any().any()
-    text = json.dumps(found.to_dict(), allow_nan=False)
-    again = Audit.from_dict(json.loads(text))
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(found.to_dict(), allow_nan=False))
+    again = Audit.read(path)
     for table in ("metrics", "rates", "groups"):
         pd.testing.assert_frame_equal(getattr(again, table), getattr(found, table))
     assert (again.rows, again.depends_on, again.confidence, again.notes) == (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +10,9 @@ import pandas as pd
 import pytest
 
 from pyro_fairvae.audit import Audit, audit
+from pyro_fairvae.base.files import write_json
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.state import stored_model
 from pyro_fairvae.report import write_model_page
 from tests.support.browser import NASTY, Reader, assert_self_contained, opened
 from tests.support.user_tables import made_table, refine_quickly, tiny
@@ -43,7 +44,7 @@ def audited(model: FairSSVAEClassifier) -> Audit:
 @pytest.fixture(scope="module")
 def page(model: FairSSVAEClassifier, audited: Audit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    write_model_page(path, model, audited, "my models/first")
+    write_model_page(path, stored_model(model), audited, "my models/first")
     return path
 
 
@@ -124,8 +125,9 @@ def test_page_shows_the_audit_and_the_data(page: Path, model: FairSSVAEClassifie
 def test_page_of_an_audit_from_json_is_the_same(
     page: Path, model: FairSSVAEClassifier, audited: Audit, tmp_path: Path
 ) -> None:
-    again = Audit.from_dict(json.loads(json.dumps(audited.to_dict())))
-    write_model_page(tmp_path / "page.html", model, again, "my models/first")
+    write_json(tmp_path / "audit.json", audited.to_dict())
+    again = Audit.read(tmp_path / "audit.json")
+    write_model_page(tmp_path / "page.html", stored_model(model), again, "my models/first")
 
     def text(path: Path) -> str:
         return re.sub(r"base64,[A-Za-z0-9+/=]+", "", path.read_text())
@@ -138,14 +140,14 @@ def test_pages_with_little_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     made = made_table(60)
     path = tmp_path / "page.html"
     model = tiny(lambdas=(0.0,)).fit(made.X, made.y)
-    write_model_page(path, model, None, "model")
+    write_model_page(path, stored_model(model), None, "model")
     said = " ".join(text for _, text in Reader(path.read_text()).texts)
     assert "that is to be fair to no group" in said
     assert "No rows were audited. Audit new ones by: fairvae audit model DATA" in said
     assert "Fitted in Python." in said
     assert lines_of(path, "Members to choose from")[1][2:4] == ["–", "–"]
     model.frontier_["error"] = np.nan
-    write_model_page(path, model, None, "model")
+    write_model_page(path, stored_model(model), None, "model")
     assert lines_of(path, "Members to choose from")[1][1] == "–"
 
 
@@ -154,7 +156,7 @@ def test_page_of_many_groups_and_columns_smoke(tmp_path: Path, monkeypatch: pyte
     draw = np.random.default_rng(0)
     X = pd.DataFrame(draw.normal(size=(120, 60))).rename(columns=str)
     model = tiny(epochs=1).fit(X, draw.integers(2, size=120), np.arange(120) % 12)
-    write_model_page(tmp_path / "page.html", model, None, "model")
+    write_model_page(tmp_path / "page.html", stored_model(model), None, "model")
     assert "Columns (60 lines)" in (tmp_path / "page.html").read_text()
 
 

@@ -75,7 +75,7 @@ def test_resume_after_a_kill_equals_an_unbroken_run(tmp_path: Path) -> None:
     assert run(*arguments, "--out", whole) == 0
     script = (
         "import os, sys\n"
-        "from pyro_fairvae import checkpoint\n"
+        "from pyro_fairvae.inference import checkpoint\n"
         "from pyro_fairvae.run.__main__ import main\n"
         "save = checkpoint.save\n"
         "def save_and_die(path, config, state):\n"

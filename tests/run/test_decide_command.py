@@ -15,7 +15,7 @@ from tests.support.command_line import SYNTHETIC, run
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--epochs", "6", "--lr", "0.01", "--settle", "0", "--out", out) == 0
+    assert run(*SYNTHETIC, "--epochs", "6", "--lr", "0.01", "--refine-decisions", "0", "--out", out) == 0
     assert run("decide", out, "--part", part, "--member", "1", "--risk-weight", "3", "--device", "cpu") == 0
     assert "labels differ from rounding" in capsys.readouterr().out
     results = json.loads((out / f"decisions-{part}.json").read_text())
@@ -36,7 +36,7 @@ def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest
     [
         (["--part", "train"], "unknown part 'train'"),
         (["--rule", "descend"], "Did you mean 'descent'"),
-        (["--member", "2"], "the run has members 0 to 1"),
+        (["--member", "2"], "the model has members 0 to 1"),
         (["--risk-weight", "-1"], "risk_weight must be finite and not negative"),
         (["--draws", "0"], "draws must be at least 1"),
     ],

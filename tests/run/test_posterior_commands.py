@@ -65,7 +65,7 @@ def test_inspect_refuses_what_it_cannot_show(
     runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, complaint in (
-        ([tmp_path], "holds no posterior"),
+        ([tmp_path], "it has no model.json"),
         ([*runs], "name a folder for their figures"),
         ([runs[0], "--member", "7"], "has members 0 to 1"),
         ([runs[0], "--member", "0", "--source", "calibrated"], "a member's posterior is its guide's"),

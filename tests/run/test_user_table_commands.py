@@ -14,9 +14,9 @@ import pytest
 from pyro_fairvae.run import fit as fit_command
 
 from pyro_fairvae.audit import audit
-from pyro_fairvae.base import files as checkpoint
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
 from tests.support.command_line import run
 from tests.support.user_tables import refine_quickly, tiny

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_fairvae.base import files as checkpoint
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.inference import checkpoint
 from tests.support.command_line import run
 from tests.support.user_tables import made_table, refine_quickly, tiny
 

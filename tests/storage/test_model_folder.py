@@ -16,10 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from pyro_fairvae.base.documents import check_document
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.schema.documents import Classes
 from pyro_fairvae.storage import model_folder as saved
-from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS, classes_content, classes_from, is_plain
+from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS
+from pyro_fairvae.storage.stored_model import classes_content, classes_from, is_plain
 from tests.support.user_tables import made_table
 
 ROWS = 120
@@ -93,7 +96,7 @@ def test_a_model_that_was_read_is_the_one_that_was_written(
 ) -> None:
     model, X = request.getfixturevalue(name), MODELS[name]()
     model.save(tmp_path / "model")
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [DOCUMENT, TENSORS]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [DRAWS, DOCUMENT, TENSORS]
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a pickle was read")
@@ -223,9 +226,9 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
         ('{"format": "another"}', "does not describe a model of pyro_fairvae"),
         ('{"format": "pyro_fairvae model", "version": 1}', "is damaged"),
         ('{"format": "pyro_fairvae model", "version": 1, "sha256": "x"}', "is damaged"),
-        ("[" * 100_000, "cannot be read, or is broken"),
-        ("{" + "1" * 10_000, "cannot be read, or is broken"),
-        (b"\xff\xfe\x00", "cannot be read, or is broken"),
+        ("[" * 100_000, "is not the description of a model of pyro_fairvae, or is damaged"),
+        ("{" + "1" * 10_000, "is not the description of a model of pyro_fairvae, or is damaged"),
+        (b"\xff\xfe\x00", "is not the description of a model of pyro_fairvae, or is damaged"),
     ],
 )
 def test_json_of_something_else_is_refused(folder: Path, content: str | bytes, told: str) -> None:
@@ -233,11 +236,11 @@ def test_json_of_something_else_is_refused(folder: Path, content: str | bytes, t
     refused(folder, f"{folder / DOCUMENT} {told}")
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1]])
+@pytest.mark.parametrize("version", [0, 3, "2", None, [2], True])
 def test_another_version_is_refused_with_both_versions(folder: Path, version: Any) -> None:
     document = json.loads((folder / DOCUMENT).read_text())
     (folder / DOCUMENT).write_text(json.dumps(document | {"version": version, "library": "9.9"}))
-    refused(folder, f"{folder} has version .* written by pyro_fairvae 9.9; .* which reads version 1")
+    refused(folder, f"{folder} has version .* written by pyro_fairvae 9.9; .* which reads versions 1 and 2")
 
 
 def test_tensors_of_another_model_are_refused(
@@ -269,7 +272,10 @@ def seal(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda _: None)
     body = {key: value for key, value in document.items() if key not in saved.HEAD}
     digests = {
         DOCUMENT: hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
-        TENSORS: hashlib.sha256((folder / TENSORS).read_bytes()).hexdigest(),
+    } | {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in (TENSORS, DRAWS)
+        if (folder / name).exists()
     }
     (folder / DOCUMENT).write_text(json.dumps(document | {"sha256": digests}))
 
@@ -287,7 +293,7 @@ def put(*path: Any, to: Any) -> Callable[[dict[str, Any]], None]:
 
 
 KEYS = [
-    "parameters", "classes", "attributes", "knows_groups", "columns", "feature_names", "features", "fit",
+    "parameters", "classes", "attributes", "knows_groups", "columns", "feature_names", "fit",
     "selected", "metric", "frontier", "posterior", "summary", "source",
 ]  # fmt: skip
 
@@ -295,7 +301,7 @@ KEYS = [
 @pytest.mark.parametrize("key", KEYS)
 def test_a_document_that_lacks_something_is_refused(folder: Path, key: str) -> None:
     seal(folder, lambda document: document.pop(key))
-    refused(folder, f"{folder / DOCUMENT} .*'{key}'")
+    refused(folder, f"{folder / DOCUMENT} .*`{key}`")
 
 
 @pytest.mark.parametrize(
@@ -326,7 +332,6 @@ def test_a_document_that_lacks_something_is_refused(folder: Path, key: str) -> N
         put("columns", "numbers", 0, "deviation", to="1"),
         put("columns", "numbers", 0, "more", to=1),
         put("columns", "categories", 0, "values", to=["a"]),
-        put("features", to="many"),
         put("selected", to="first"),
         put("fit", "settings", "hidden", to=10**9),
         put("fit", "settings", "layers", to=10**9),
@@ -338,9 +343,9 @@ def test_a_document_that_lacks_something_is_refused(folder: Path, key: str) -> N
         put("fit", "settings", "nonsense", to=7),
         put("fit", "settings", "prior_a", to="{own: [}"),
         put("fit", "settings", to=[]),
-        put("fit", "weights", to=[0.0] * 1000),
-        put("fit", "weights", to=[]),
-        put("fit", "weights", to=["much", 1]),
+        put("fit", "lambdas", to=[0.0] * 1000),
+        put("fit", "lambdas", to=[]),
+        put("fit", "lambdas", to=["much", 1]),
         put("fit", "chosen_epoch", to=[1]),
         put("fit", "chosen_epoch", to=None),
         put("fit", "history", to=[1]),
@@ -394,7 +399,8 @@ def test_a_seal_alone_changes_nothing(folder: Path) -> None:
     ids=lambda classes: str(classes.dtype),
 )
 def test_classes_come_back_from_json_as_they_were(classes: np.ndarray) -> None:
-    again = classes_from(json.loads(json.dumps(classes_content(classes))))
+    content = json.loads(json.dumps(classes_content(classes)))
+    again = classes_from(check_document(content, Classes, "here", "classes"))
     assert again.dtype == classes.dtype
     assert again.tolist() == classes.tolist()
 

@@ -1,0 +1,49 @@
+"""The state of training after an epoch, from which a fit goes on."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyro_fairvae.base.documents import check_document
+from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.schema.documents import CheckpointHeader
+
+A_CHECKPOINT = "a checkpoint"
+REMEDY = "Delete it to start anew."
+
+
+class OtherConfig(InputError):
+    """A checkpoint is there, but of other options or other rows."""
+
+
+def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
+    """Write a checkpoint of ``state``, marked with the config that it belongs to."""
+    buffer = io.BytesIO()
+    torch.save({"config": config, "state": state}, buffer)
+    write_whole(path, buffer.getvalue())
+
+
+def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Read the state of a checkpoint, which must be of the same config. Runs no code from the file."""
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        header, state = {"config": content["config"]}, dict(content["state"])
+    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
+        raise InputError(f"{path} is not {A_CHECKPOINT}, or is damaged. {REMEDY}") from reason
+    saved = check_document(header, CheckpointHeader, str(path), A_CHECKPOINT, REMEDY).config
+    differing = [
+        f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
+        for key in sorted(saved.keys() | config.keys())
+        if saved.get(key) != config.get(key)
+    ]
+    if differing:
+        raise OtherConfig(
+            f"{path} is a checkpoint of another config: {'; '.join(differing)}. Resume with the same options "
+            "and the same rows, delete it to start anew, or choose another folder with --out."
+        )
+    return state

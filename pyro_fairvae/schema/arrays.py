@@ -1,0 +1,9 @@
+"""Kinds of arrays that tables are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]

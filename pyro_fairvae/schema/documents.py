@@ -1,0 +1,287 @@
+"""What the files of a model, a run, an audit and a grid hold: one typed schema for each.
+
+They are read by :func:`pyro_fairvae.base.documents.read_document`. A number that is not finite is null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+Number = float | None
+Natural = Annotated[int, Meta(ge=0)]
+Plain = bool | int | float | str | None
+Option = Plain | list[Plain]
+
+
+class _Strict(Struct, forbid_unknown_fields=True):
+    """A document whose fields are all known."""
+
+
+class RateInterval(_Strict):
+    """Mean and 90 % interval of a rate."""
+
+    mean: Number
+    q05: Number
+    q95: Number
+
+
+class Rate(_Strict):
+    """What is known of one outcome of a row of a channel."""
+
+    mean: Number
+    q05: Number
+    q95: Number
+    prior: RateInterval | None = None
+    contraction: Number = None
+    r_hat: Number = None
+    ess: Number = None
+    truth: Number = None
+
+
+ChannelRates = dict[str, dict[str, Rate]]
+
+
+class MemberPosterior(_Strict):
+    """The guide's posterior of one member."""
+
+    epoch: Natural
+    a: ChannelRates
+    y: ChannelRates
+    lambda_: float = field(name="lambda")
+
+
+class PosteriorDocument(_Strict):
+    """``posterior.json``: who withholds."""
+
+    describes: str
+    a: ChannelRates
+    y: ChannelRates
+    warnings: list[str]
+    members: list[MemberPosterior]
+
+
+class MemberResults(_Strict):
+    """Metrics of one member, by name."""
+
+    val: dict[str, Number]
+    test: dict[str, Number]
+    lambda_: float = field(name="lambda")
+    group_accuracy: Number = None
+
+
+class ResultsDocument(_Strict):
+    """``results.json``: how good and how fair each member is."""
+
+    members: list[MemberResults]
+    metric: str
+    selected: Natural
+    imputation: dict[str, dict[str, dict[str, Number]]] = {}
+
+
+class Frontier(_Strict):
+    """Error and disparity of each member on rows held out of training."""
+
+    error: list[Number]
+    disparity: list[Number]
+    standard_error: list[Number]
+    lambda_: list[float] = field(name="lambda")
+
+
+class NumberColumn(_Strict):
+    """A column of numbers."""
+
+    name: str
+    median: float
+    mean: float
+    deviation: float
+    gaps: bool
+    kind: Literal["numbers", "dates", "durations"] = "numbers"
+
+
+class CategoryColumn(_Strict):
+    """A column of categories."""
+
+    name: str
+    values: list[str]
+    others: bool
+    gaps: bool
+
+
+class TableColumns(_Strict, tag="table"):
+    """How the columns of a table become features."""
+
+    names: list[str]
+    numbers: list[NumberColumn]
+    categories: list[CategoryColumn]
+    left_out: list[str]
+
+
+class ImageColumns(_Strict, tag="images"):
+    """Columns that are pixels."""
+
+    channels: Annotated[int, Meta(ge=1, le=16)]
+    side: Annotated[int, Meta(ge=8, le=1024)]
+
+
+class Classes(_Strict):
+    """Classes in order, and the type of the array that holds them."""
+
+    kind: Literal["bool", "int", "float", "str"]
+    values: list[bool | int | float | str]
+    dtype: str
+
+
+class GroupAttributes(_Strict):
+    """Attributes with their values; combinations of these are the groups."""
+
+    names: list[str]
+    values: list[list[str]]
+
+
+class FitDocument(_Strict):
+    """A fit without its tensors."""
+
+    settings: dict[str, Option]
+    lambdas: list[float]
+    chosen_epoch: list[Natural]
+    history: list[dict[str, Number]]
+
+
+class ColumnSummary(_Strict):
+    """A column of the table that a model was fitted to."""
+
+    name: str
+    kind: str
+    missing: Natural
+    values: Natural
+
+
+class DataSummary(_Strict):
+    """The table that a model was fitted to, in counts."""
+
+    rows: Natural
+    labels: dict[str, Natural]
+    groups: dict[str, Natural]
+    columns: list[ColumnSummary]
+    training_rows: Natural
+    held_out_rows: Natural
+
+
+class Source(_Strict):
+    """Where the rows of a model came from, and how its file was read; all empty for rows given in Python."""
+
+    label: str = ""
+    groups: list[str] = []
+    missing: list[str] = []
+    values: list[str] = []
+    data: str = ""
+
+
+class ModelDocument(_Strict):
+    """``model.json``: a model without its tensors."""
+
+    format: Literal["pyro_fairvae model"]
+    version: Literal[2]
+    library: str
+    sha256: dict[str, str]
+    classes: Classes
+    attributes: GroupAttributes
+    knows_groups: bool
+    columns: TableColumns | ImageColumns
+    fit: FitDocument
+    selected: Natural
+    metric: str
+    frontier: Frontier
+    posterior: PosteriorDocument
+    summary: DataSummary
+    source: Source
+    parameters: dict[str, Any] | None = None  # of the estimator that was fitted
+    feature_names: list[str] = []
+
+
+class MetricLine(_Strict):
+    """A metric of an audit: with its interval, from stated rows alone, and bounds without assumption."""
+
+    metric: str
+    estimate: Number
+    low: Number
+    high: Number
+    stated_estimate: Number
+    stated_low: Number
+    stated_high: Number
+    bound_low: Number
+    bound_high: Number
+
+
+class RateLine(_Strict):
+    """A rate of a group: with its interval, and from stated rows alone."""
+
+    rate: str
+    group: str
+    estimate: Number
+    low: Number
+    high: Number
+    stated_estimate: Number
+    stated_low: Number
+    stated_high: Number
+    stated_rows: Natural
+
+
+class GroupLine(_Strict):
+    """How many of a group state it, and how many withhold it."""
+
+    group: str
+    stated: Natural
+    withhold: Number
+    withhold_low: Number
+    withhold_high: Number
+    withheld: Number
+
+
+class AuditDocument(_Strict):
+    """``audit.json``: what an audit came to."""
+
+    metrics: list[MetricLine]
+    rates: list[RateLine]
+    groups: list[GroupLine]
+    rows: dict[Literal["rows", "stated", "withheld", "unlabelled"], Natural]
+    depends_on: str
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    notes: list[str]
+
+
+class CheckpointHeader(_Strict):
+    """What a checkpoint says of the fit that it belongs to."""
+
+    config: dict[str, Option]
+
+
+class VersionMark(_Strict):
+    """Which version of the package the jobs of a folder were done by."""
+
+    version: str
+
+
+class JobRecord(_Strict):
+    """The result of one job of a grid, with what it was asked for."""
+
+    version: str
+    name: str
+    config: dict[str, Any]
+    seconds: float
+    record: dict[str, Any]
+
+
+class StudyRows(_Strict):
+    """The lines of one part of a study, with the options that it was made with."""
+
+    options: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+def as_plain(document: Any) -> Any:
+    """A document as dictionaries and lists, as it is written."""
+    return msgspec.to_builtins(document)

@@ -1,0 +1,304 @@
+"""A model as every door of the library opens it, whoever wrote its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from pyro_fairvae.base.documents import finite_or_nan
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.options import build, flatten
+from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.documents import (
+    Classes,
+    FitDocument,
+    ImageColumns,
+    ModelDocument,
+    Source,
+    TableColumns,
+    as_plain,
+)
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Columns, Observed
+from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS, read_model, write_model
+
+ADJUSTMENT = "adjustment"
+CLASS_KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that hold them
+    "bool": (bool, "bO"),
+    "int": (int, "iuO"),
+    "float": (float, "fO"),
+    "str": (str, "UO"),
+}
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """All that a folder holds of a model.
+
+    ``columns`` says how a row of a table becomes features, or that rows are images. ``frontier`` has a line
+    for each member, judged on rows held out of training. ``posterior`` is what :func:`summarise` says of who
+    withholds, and ``draws`` are those behind it, by source, channel and row. ``parameters`` are those of the
+    estimator where one was fitted.
+    """
+
+    fit: Fit
+    columns: FrameEncoder | Pixels
+    classes: np.ndarray
+    attributes: Attributes
+    knows_groups: bool
+    selected: int
+    metric: str
+    frontier: pd.DataFrame
+    posterior: dict[str, Any]
+    summary: dict[str, Any]
+    source: dict[str, Any] = field(default_factory=dict)
+    draws: Mapping[str, np.ndarray] = field(default_factory=dict)
+    parameters: dict[str, Any] | None = None
+    feature_names: tuple[str, ...] = ()
+
+    def save(self, folder: Path, overwrite: bool = False) -> None:
+        """Write the folder, from which :func:`load_model` makes the same model."""
+        fitted, tensors = fit_content(self.fit)
+        body = {
+            "classes": classes_content(self.classes),
+            "attributes": {"names": self.attributes.names, "values": self.attributes.values},
+            "knows_groups": self.knows_groups,
+            "columns": columns_content(self.columns),
+            "fit": fitted,
+            "selected": self.selected,
+            "metric": self.metric,
+            "frontier": self.frontier.to_dict("list"),
+            "posterior": self.posterior,
+            "summary": self.summary,
+            "source": self.source,
+            "parameters": self.parameters,
+            "feature_names": list(self.feature_names),
+        }
+        write_model(folder, body, tensors, self.draws, overwrite)
+
+
+def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
+    """The model of a folder, as ``fairvae train`` or ``fairvae fit`` wrote it; no code from it is run."""
+    document, tensors, draws = read_model(folder)
+    with restoring(folder):
+        return _restored(document, tensors, draws, torch.device(device))
+
+
+@contextmanager
+def restoring(folder: Path) -> Iterator[None]:
+    """What goes wrong inside is the fault of a model's document, which somebody else may have written."""
+    try:
+        yield
+    except InputError as reason:
+        raise InputError(f"{folder / DOCUMENT} cannot be used: {reason}") from reason
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as reason:
+        raise InputError(
+            f"{folder / DOCUMENT} does not describe a model of use: {type(reason).__name__}, {reason}."
+        ) from reason
+
+
+def _restored(
+    document: ModelDocument, tensors: dict[str, Tensor], draws: dict[str, np.ndarray], device: torch.device
+) -> StoredModel:
+    classes = classes_from(document.classes)
+    given = document.attributes
+    attributes = Attributes(tuple(given.names), tuple(map(tuple, given.values)))
+    columns = columns_from(document.columns)
+    fit = fit_from(document.fit, tensors, columns, classes, attributes, device)
+    members = len(fit.lambdas)
+    require(document.selected < members, f"member {document.selected} is selected, of {members} members.")
+    frontier = pd.DataFrame(as_plain(document.frontier)).astype(float)  # null becomes NaN
+    require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
+    return StoredModel(
+        fit,
+        columns,
+        classes,
+        attributes,
+        document.knows_groups,
+        document.selected,
+        document.metric,
+        frontier[["lambda", "error", "disparity", "standard_error"]],
+        _without_defaults(as_plain(document.posterior)),
+        as_plain(document.summary),
+        {} if document.source == Source() else as_plain(document.source),
+        draws,
+        document.parameters,
+        tuple(document.feature_names),
+    )
+
+
+def _without_defaults(posterior: dict[str, Any]) -> dict[str, Any]:
+    """A posterior as it was summarised: what was not known of a rate is not there."""
+
+    def known(rates: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
+        return {
+            label: {
+                outcome: {name: value for name, value in rate.items() if value is not None}
+                for outcome, rate in row.items()
+            }
+            for label, row in rates.items()
+        }
+
+    top = posterior | {name: known(posterior[name]) for name in ("a", "y")}
+    members = [member | {name: known(member[name]) for name in ("a", "y")} for member in posterior["members"]]
+    return top | {"members": members}
+
+
+def fit_content(fit: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A fit as what JSON has and as tensors by name."""
+    tensors = {
+        f"{part}/{name}": value.detach().cpu().contiguous()
+        for part, state in (("program", fit.program.state()), ("chosen", fit.chosen))
+        for name, value in state.items()
+    }
+    if fit.adjustment is not None:
+        tensors[ADJUSTMENT] = fit.adjustment.detach().cpu().contiguous()
+    document = {
+        "settings": flatten(dataclasses.asdict(fit.settings)),
+        "lambdas": list(fit.lambdas),
+        "chosen_epoch": list(fit.chosen_epoch),
+        "history": fit.history,
+    }
+    return document, tensors
+
+
+def fit_from(
+    document: FitDocument,
+    tensors: dict[str, Tensor],
+    columns: FrameEncoder | Pixels,
+    classes: np.ndarray,
+    attributes: Attributes,
+    device: torch.device,
+) -> Fit:
+    """The fit of :func:`fit_content`, for rows with these columns, classes and groups."""
+    settings = build(Settings, document.settings)
+    lambdas, class_names = tuple(document.lambdas), tuple(map(word_of, classes))
+    features = columns if isinstance(columns, Pixels) else columns.columns
+    _check_sizes(settings, len(lambdas), features, attributes, tensors)
+    # Rows of nothing, from which a program of the right shape is made.
+    empty = Observed(
+        torch.zeros(2, features.width),
+        torch.full((2,), len(class_names)),
+        torch.full((2,), attributes.outcomes - 1),
+        features,
+        len(class_names),
+        attributes.groups,
+        attributes,
+        class_names,
+    )
+    program = Program(empty, settings, [0] * len(lambdas)).to(device, torch.float32)
+    adjustment = tensors[ADJUSTMENT].to(device) if ADJUSTMENT in tensors else None
+    parts: dict[str, dict[str, Tensor]] = {"program": {}, "chosen": {}}
+    for name, value in tensors.items():
+        part, _, rest = name.partition("/")
+        if name != ADJUSTMENT:
+            require(part in parts, f"{TENSORS} holds {name!r}, which is no part of a model.")
+            parts[part][rest] = value.to(device)
+    made = {name: (value.shape, value.dtype) for name, value in program.state().items()}
+    for part, state in parts.items():
+        require(
+            {name: (value.shape, value.dtype) for name, value in state.items()} == made,
+            f"the tensors of {part!r} do not fit what {DOCUMENT} describes; the model is damaged.",
+        )
+    shape = (len(lambdas), len(class_names), len(class_names), attributes.groups)
+    if adjustment is not None:
+        require(
+            adjustment.shape == shape and adjustment.dtype == torch.float32,
+            f"{ADJUSTMENT!r} is {adjustment.dtype} of the shape {tuple(adjustment.shape)}, expected float32 "
+            f"of {shape}.",
+        )
+    chosen = document.chosen_epoch
+    require(len(chosen) == len(lambdas), f"{len(chosen)} epochs were chosen for {len(lambdas)} members.")
+    history = [{name: finite_or_nan(value) for name, value in row.items()} for row in document.history]
+    program.load_state(parts["program"])
+    return Fit(program, parts["chosen"], chosen, lambdas, settings, history, adjustment)
+
+
+def _check_sizes(
+    settings: Settings,
+    members: int,
+    columns: Columns | Pixels,
+    attributes: Attributes,
+    tensors: dict[str, Tensor],
+) -> None:
+    """Refuse a network that has more weights than the tensors hold, before memory is taken for it."""
+    held = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
+    if isinstance(columns, Pixels):
+        encoder, decoder = settings.hidden * settings.hidden // 4, settings.decoder_hidden * settings.latent
+    else:
+        inputs = columns.width + columns.numbers * settings.pieces
+        encoder = settings.hidden * (inputs + (settings.layers - 1) * settings.hidden + attributes.groups)
+        decoder = settings.decoder_hidden * (settings.latent + columns.width)
+    require(
+        0 < members * (encoder + decoder) <= held,
+        f"{DOCUMENT} describes a network with {members * (encoder + decoder)} weights or more, but {TENSORS} "
+        f"holds {held}.",
+    )
+
+
+def columns_content(columns: FrameEncoder | Pixels) -> dict[str, Any]:
+    """Columns as JSON has them."""
+    if isinstance(columns, Pixels):
+        return {"type": "images", "channels": columns.channels, "side": columns.side}
+    return {"type": "table", **columns.to_dict()}
+
+
+def columns_from(content: TableColumns | ImageColumns) -> FrameEncoder | Pixels:
+    """The columns of :func:`columns_content`."""
+    if isinstance(content, ImageColumns):
+        return Pixels(content.channels, content.side)
+    plain = as_plain(content)
+    return FrameEncoder.from_dict({name: value for name, value in plain.items() if name != "type"})
+
+
+def classes_content(classes: np.ndarray) -> dict[str, Any]:
+    """Classes as JSON has them, with their kind."""
+    values = classes.tolist()
+    kinds = {type(value).__name__ for value in values}
+    require(
+        len(kinds) == 1 and kinds <= CLASS_KINDS.keys(),
+        f"classes of the kind {', '.join(sorted(kinds))} cannot be saved; expected {', '.join(CLASS_KINDS)}.",
+    )
+    return {
+        "kind": kinds.pop(),
+        "values": values,
+        "dtype": classes.dtype.str if classes.dtype != object else "O",
+    }
+
+
+def classes_from(content: Classes) -> np.ndarray:
+    """The classes of :func:`classes_content`, or an error where they are others than was written."""
+    kind, arrays = CLASS_KINDS[content.kind]
+    values, dtype = list(content.values), np.dtype(content.dtype)
+    require(
+        dtype.kind in arrays and dtype.itemsize < 1 << 20 and all(type(value) is kind for value in values),
+        f"classes {values} are not of the kind {content.kind}, or cannot be held by {content.dtype!r}.",
+    )
+    classes = np.array(values, dtype=dtype)
+    require(
+        classes.tolist() == values and len(set(values)) == len(values) > 1,
+        f"classes {values} must be two or more, and different.",
+    )
+    return classes
+
+
+def is_plain(value: Any) -> bool:
+    """Whether JSON has the like of a value."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,11 @@ import numpy as np
 import torch
 from scipy import stats
 
+from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build
 from pyro_fairvae.inference.training import skip_validation
+from pyro_fairvae.schema.documents import PosteriorDocument, ResultsDocument, as_plain
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.jobs import numbers
 from pyro_fairvae.studies.single_run import train_run
@@ -36,10 +37,9 @@ def run_once(options: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dic
         train_run(config, folder, torch.device("cpu"), resume=True)
     elif read_options(folder / "config.json") != config.flat():
         raise InputError(f"{folder} holds a run of another config; delete it or choose another --out.")
-    results, posterior = (
-        numbers(json.loads((folder / name).read_text())) for name in ("results.json", "posterior.json")
-    )
-    return results, posterior
+    results = read_document(folder / "results.json", ResultsDocument, "the results of a run")
+    posterior = read_document(folder / "posterior.json", PosteriorDocument, "the posterior of a run")
+    return numbers(as_plain(results)), numbers(as_plain(posterior))
 
 
 def mean_and_interval(values: list[float], scale: float = 1.0, digits: int = 4) -> str:

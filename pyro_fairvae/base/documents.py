@@ -31,15 +31,24 @@ def read_json(path: Path, what: str, remedy: str = "") -> Any:
     except OSError as reason:
         raise InputError(f"cannot read {path}, {what}: {reason.strerror}.{_then(remedy)}") from reason
     except (ValueError, RecursionError) as reason:
-        raise InputError(f"{path} is not {what}, or is damaged: {reason}.{_then(remedy)}") from reason
+        raise InputError(
+            f"{path} is not {what}, or is damaged: {one_line(reason)}.{_then(remedy)}"
+        ) from reason
 
 
 def check_document(content: Any, schema: type[T], where: str, what: str, remedy: str = "") -> T:
     """``content``, as JSON gives it, as ``schema``; the error names the first field that does not fit."""
     try:
         return msgspec.convert(content, schema)
-    except (msgspec.ValidationError, RecursionError) as reason:
-        raise InputError(f"{where} is not {what}, or is damaged: {reason}.{_then(remedy)}") from reason
+    except (msgspec.MsgspecError, ValueError, RecursionError) as reason:
+        raise InputError(
+            f"{where} is not {what}, or is damaged: {one_line(reason)}.{_then(remedy)}"
+        ) from reason
+
+
+def one_line(reason: BaseException) -> str:
+    """What an error says, without its line breaks and without characters that cannot be printed."""
+    return " ".join(str(reason).encode("utf-8", "backslashreplace").decode().split())
 
 
 def finite_or_nan(value: float | None) -> float:

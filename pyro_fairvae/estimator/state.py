@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pyro_fairvae.base.documents import check_document
-from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import flatten
 from pyro_fairvae.data.table_encoder import FrameEncoder
 from pyro_fairvae.inference.fit_result import Fit
@@ -63,7 +63,10 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
         "it is a model of images, which scikit-learn's interface does not take; inspect, decide and report "
         "read its folder.",
     )
-    model.set_params(**(stored.parameters if stored.parameters is not None else _parameters_of(stored.fit)))
+    parameters = stored.parameters if stored.parameters is not None else _parameters_of(stored.fit)
+    for name in parameters:
+        choose("parameter", name, model.get_params(deep=False))
+    model.set_params(**parameters)
     model.fit_, model.encoder_ = stored.fit, stored.columns
     model.classes_, model.attributes_ = stored.classes, stored.attributes
     model.knows_groups_ = stored.knows_groups

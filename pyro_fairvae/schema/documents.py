@@ -241,13 +241,22 @@ class GroupLine(_Strict):
     withheld: Number
 
 
+class RowCounts(_Strict):
+    """How many rows were audited, and how many state what."""
+
+    rows: Natural
+    stated: Natural
+    withheld: Natural
+    unlabelled: Natural
+
+
 class AuditDocument(_Strict):
     """``audit.json``: what an audit came to."""
 
-    metrics: list[MetricLine]
-    rates: list[RateLine]
-    groups: list[GroupLine]
-    rows: dict[Literal["rows", "stated", "withheld", "unlabelled"], Natural]
+    metrics: Annotated[list[MetricLine], Meta(min_length=1)]
+    rates: Annotated[list[RateLine], Meta(min_length=1)]
+    groups: Annotated[list[GroupLine], Meta(min_length=1)]
+    rows: RowCounts
     depends_on: str
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]

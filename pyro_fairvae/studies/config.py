@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from pyro_fairvae import __version__
-from pyro_fairvae.base.documents import check_document, read_document
+from pyro_fairvae.base.documents import check_document, one_line, read_document
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.channels.channel import Channel
@@ -186,7 +186,7 @@ def read_options(path: Path) -> dict[str, Any]:
         try:
             given = yaml.safe_load(path.read_bytes().decode("utf-8"))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as reason:
-            raise InputError(f"cannot read {path}, {what}: {reason}.") from reason
+            raise InputError(f"cannot read {path}, {what}: {one_line(reason)}.") from reason
         content = check_document(given, dict[str, Any], str(path), what)
     content.pop(ENVIRONMENT, None)
     return content

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pyro_fairvae.run.command import add_options, given_options, report
 
+from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.options import build
-from pyro_fairvae.inference.training import resolve_device
 from pyro_fairvae.report import decision_table
 from pyro_fairvae.studies.deciding import DecideConfig, decide_run
 

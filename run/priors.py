@@ -78,9 +78,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def run_study(arguments: argparse.Namespace) -> None:
-    options = given_options(arguments, StudyConfig)
-    options.pop("priors", None)
-    config = build(StudyConfig, options | ({"priors": arguments.priors} if arguments.priors else {}))
+    config = build(StudyConfig, given_options(arguments, StudyConfig))
     out = arguments.out
     rates, metrics = study(config, out, prepare(arguments), arguments.data_dir, report)
     print(f"{align(rate_lines(rates))}\n\n{align(metric_lines(metrics))}")

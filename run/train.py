@@ -19,14 +19,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from pyro_fairvae.run.command import add_options, given_options, run_command
+from pyro_fairvae.run.command import DataFolder, Machine, add_options, given_options, run_command
 from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, nested, option
 from pyro_fairvae.data import DATASETS
-from pyro_fairvae.inference.training import Progress, resolve_device, skip_validation
+from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.report import (
     draw_channel,
     draw_faces,
@@ -52,21 +51,16 @@ PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(DataFolder, Machine):
     """Where a run happens, which does not decide its numbers."""
 
     out: str | None = option(None, "folder for everything the run produces (required)")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    threads: int | None = option(None, "CPU threads; all cores unless given")
     workers: int = option(0, "processes that read images ahead of training")
-    data_dir: str | None = option(
-        None, "folder with the data set's files; $FAIRVAE_DATA, the cache, or fetched unless given"
-    )
 
     def __post_init__(self) -> None:
-        require(self.out is not None, "no folder was given; name one with --out.")
+        super().__post_init__()
+        require(self.out is not None, "no folder was given; name one.", "out")
         require(self.workers >= 0, f"workers must not be negative, got {self.workers}.")
-        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
 
 
 @dataclass(frozen=True)
@@ -94,10 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
     dataset = DATASETS.get(given.get("dataset", ""))
     everything = build(Everything, {**(dataset.suits if dataset else {}), **given})
     place, config = everything.place, everything.config
-    out, device = Path(str(place.out)), resolve_device(place.device)
-    if place.threads is not None:
-        torch.set_num_threads(place.threads)
-    skip_validation()
+    out, device = Path(str(place.out)), place.prepare()
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
     try:
         result = train_run(

@@ -39,7 +39,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
         os.replace(temporary, path)
     except OSError as reason:
         raise InputError(
-            f"cannot write {path}: {reason.strerror}. Free some space, or choose another folder with --out."
+            f"cannot write {path}: {reason.strerror}. Free some space, or choose another folder.", "out"
         ) from reason
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
         raise InputError(
-            f"cannot make the folder {path}: {reason.strerror}. Choose another with --out."
+            f"cannot make the folder {path}: {reason.strerror}. Choose another.", "out"
         ) from reason
 
 
@@ -109,6 +109,7 @@ def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, 
     if differing:
         raise OtherConfig(
             f"{path} is a checkpoint of another config: {'; '.join(differing)}. Resume with the same options "
-            "and the same rows, delete it to start anew, or choose another folder with --out."
+            "and the same rows, delete it to start anew, or choose another folder.",
+            "out",
         )
     return state

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
 from pyro_fairvae.base import files as checkpoint
+from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.data.coded_columns import code_groups, code_labels
@@ -31,7 +32,7 @@ from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_
 from pyro_fairvae.inference.decision_refinement import decision_scores
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import INTERVALS, Settings
-from pyro_fairvae.inference.training import Progress, check_lambdas, fit, resolve_device
+from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
 from pyro_fairvae.risks.smooth_penalty import project
 from pyro_fairvae.schema.attributes import UNAVAILABLE

@@ -10,12 +10,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import torch
 
 from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
@@ -27,11 +29,11 @@ from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import calibrate_fit
 from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
-from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, environment
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.joint_fits import JointFit, Report, rates
-from pyro_fairvae.studies.pools import Job
+from pyro_fairvae.studies.pools import BACKENDS, Job
 
 COMPARED = ("deo", "deopp")
 
@@ -128,6 +130,8 @@ def preset(name: str, dataset: str) -> dict[str, Any]:
 class Reproduction:
     """What a grid came to."""
 
+    config: ReproduceConfig
+    environment: dict[str, str | int]  # versions and machine
     results: pd.DataFrame  # a line for each panel, method, seed and weight
     recovery: pd.DataFrame  # as in :mod:`.recovery`
     faces: dict[str, Faces]  # of images, by the first job of a group that has some
@@ -144,12 +148,21 @@ def reproduce(
     report: Report | None = None,
     progress: Callable[[Outcome, Left], None] | None = None,
 ) -> Reproduction:
-    """Run the jobs of a grid that are not done yet, and gather what all of them came to."""
-    panels = {panel: jobs_of(config, panel) for panel in panels_of(config)}
-    work = partial(run_job, device=device, data_dir=data_dir)
+    """Run the jobs of a grid that are not done yet, and gather what all of them came to.
+
+    ``out`` receives config.json, results.parquet, recovery.csv and the folder of jobs. ``report`` is called
+    with an estimate of the time before the first jobs of a folder, and with each job that failed.
+    """
+    choose("backend", backend, BACKENDS)
+    at_once = joblib.cpu_count() if workers is None else workers
+    require(at_once >= 1, f"workers must be at least 1, got {at_once}.")
+    say = report or (lambda words: None)
+    make_folder(out)
+    if report is not None and not (out / "jobs").exists():
+        say(in_words(config, estimate(config, at_once, device, data_dir), at_once))
     outcomes = run_jobs(
         all_jobs(config),
-        work,
+        partial(run_job, device=device, data_dir=data_dir),
         out,
         version=__version__,
         backend=backend,
@@ -157,9 +170,23 @@ def reproduce(
         report=report,
         progress=progress,
     )
+    reproduction = gather(config, outcomes, device)
+    for failure in reproduction.failures:
+        say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
+    require(len(reproduction.results) > 0, f"every job failed; their reasons are in {out / 'jobs'}.")
+    write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
+    write_whole(out / "results.parquet", reproduction.results.to_parquet(index=False))
+    if len(reproduction.recovery):
+        write_whole(out / "recovery.csv", reproduction.recovery.to_csv(index=False))
+    return reproduction
+
+
+def gather(config: ReproduceConfig, outcomes: Sequence[Outcome], device: str = "cpu") -> Reproduction:
+    """The tables of a grid from the outcomes of its jobs; a panel counts where all of its jobs are done."""
     by_key = {outcome.job.key: outcome for outcome in outcomes}
     lines: list[dict[str, Any]] = []
-    for panel, jobs in panels.items():
+    for panel in panels_of(config):
+        jobs = jobs_of(config, panel)
         own = [by_key[job.key] for job in jobs]
         records = [each.record for each in own if each.record is not None]
         if len(records) == len(jobs):
@@ -171,7 +198,8 @@ def reproduce(
         for each in reversed(outcomes)
         if each.record is not None and each.record["faces"]
     }
-    return Reproduction(pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
+    versions = environment(torch.device(device))
+    return Reproduction(config, versions, pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
 
 
 Panel = tuple[str, str, str, str, int]  # group, level, metric, method, seed

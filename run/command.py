@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import Option, option, options_of
 from pyro_fairvae.inference.training import skip_validation
 
+FOLDERS = ("out", "data_dir")  # options that name a folder
+
 
 @dataclass(frozen=True)
 class Machine:
     """On what a command computes, which does not decide its numbers."""
 
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    threads: int | None = option(None, "CPU threads; all cores unless given")
+    threads: int | None = option(None, "CPU threads (default: all cores)")
 
     def __post_init__(self) -> None:
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
@@ -41,7 +43,7 @@ class DataFolder:
     """Where the files of a data set are."""
 
     data_dir: str | None = option(
-        None, "folder with the data set's files; $FAIRVAE_DATA, the cache, or fetched unless given"
+        None, "folder with the data set's files (default: $FAIRVAE_DATA, the cache, or fetched)"
     )
 
 
@@ -78,21 +80,33 @@ def add_device(parser: argparse.ArgumentParser, default: str = "auto") -> None:
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
     """--data-dir, the folder with a data set's files."""
     declared = options_of(DataFolder)["data_dir"]
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help=_help(declared))
+    parser.add_argument("--data-dir", type=Path, metavar=_metavar(declared), help=_help(declared))
 
 
 def add_place(parser: argparse.ArgumentParser, out: str) -> None:
     """Where a study happens, which does not decide its numbers."""
     parser.add_argument(
-        "--out", type=Path, default=Path(out), help=f"folder for what it produces (default: {out})"
-    )
+        "--out", type=Path, default=Path(out), metavar="DIR",
+        help=f"folder for what it produces (default: {out})",
+    )  # fmt: skip
+    add_quiet(parser, "no progress in words")
     add_machine(parser)
     add_data_dir(parser)
+
+
+def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress bar") -> None:
+    """--quiet, by which a command prints no progress."""
+    parser.add_argument("--quiet", action="store_true", help=help)
 
 
 def prepare(arguments: argparse.Namespace) -> torch.device:
     """Set threads and speed as the options of :func:`add_machine` say; the device."""
     return Machine(arguments.device, arguments.threads).prepare()
+
+
+def progress_of(arguments: argparse.Namespace) -> Callable[[str], None]:
+    """:func:`report`, or nothing with --quiet."""
+    return (lambda words: None) if arguments.quiet else report
 
 
 def report(words: str) -> None:
@@ -128,7 +142,9 @@ def in_flags(error: InputError, arguments: argparse.Namespace) -> str:
 
 
 def _metavar(option: Option) -> str:
-    word = {"int": "N", "float": "X", "str": "NAME"}[option.kind.__name__]
+    word = (
+        "DIR" if option.name in FOLDERS else {"int": "N", "float": "X", "str": "NAME"}[option.kind.__name__]
+    )
     return f"{word},{word},…" if option.is_list else word
 
 

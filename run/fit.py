@@ -16,23 +16,25 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyro_fairvae.run.command import add_machine, prepare, report
+from pyro_fairvae.run.command import add_machine, add_quiet, prepare, report
 from pyro_fairvae.run.user_table import listed, warnings_in_words
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.options import options_of
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import channels_table, frontier_table
+from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.user_fit import fit_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    defaults = FairSSVAEClassifier()
+    defaults, trained = FairSSVAEClassifier(), options_of(TrainConfig)
     parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
     parser.add_argument("--label", required=True, metavar="COLUMN", help="what to predict")
     parser.add_argument(
         "--group", required=True, metavar="COLUMN,…", help="the group to be fair to; several are combined"
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the model")
     parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean: not stated")
     parser.add_argument(
         "--values", default="", metavar="WORD,…",
@@ -40,25 +42,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are no features")
     parser.add_argument(
-        "--risk", default=defaults.risk, help=f"what is to be alike (default: {defaults.risk})"
+        "--risk", default=defaults.risk, metavar="NAME", help=f"{trained['risk'].help} (default: %(default)s)"
     )
     parser.add_argument(
         "--lambdas", default=",".join(f"{weight:g}" for weight in defaults.lambdas), metavar="X,…",
-        help="λ of each member of the frontier (default: %(default)s)",
+        help=f"{trained['lambdas'].help} (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--max-disparity", type=float, help="choose the most accurate member that is at most so unfair"
-    )
-    parser.add_argument("--epochs", type=int, help="passes over the rows (default: by their number)")
+        "--max-disparity", type=float, metavar="X",
+        help="choose the most accurate member that is at most so unfair (default: the largest λ that costs "
+        "at most one point of accuracy)",
+    )  # fmt: skip
     parser.add_argument(
-        "--holdout",
-        type=float,
-        default=0.2,
-        help="share of rows that are only audited (default: %(default)s)",
+        "--epochs", type=int, metavar="N", help="passes over the training rows (default: by their number)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of held-out rows and of fitting (default: 0)")
+    parser.add_argument(
+        "--holdout", type=float, default=0.2, metavar="X",
+        help="share of rows that are only audited (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N",
+        help="seed of held-out rows, initial weights and noise (default: 0)",
+    )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="replace a model that --out already holds")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet(parser)
     add_machine(parser)
 
 

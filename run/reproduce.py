@@ -22,7 +22,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pyro_fairvae.run.command import add_data_dir, add_device, add_options, given_options
+from pyro_fairvae.run.command import add_data_dir, add_device, add_options, add_quiet, given_options
 from tqdm import tqdm
 
 from pyro_fairvae.base.devices import resolve_device
@@ -34,11 +34,20 @@ from pyro_fairvae.studies.reproduction import GRID_PRESETS, ReproduceConfig, pre
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--preset", help=f"{', '.join(GRID_PRESETS)} (default: quick)", default="quick")
-    parser.add_argument("--out", type=Path, help="folder for everything (default: runs/reproduce-PRESET)")
-    parser.add_argument("--backend", default="local", help=f"{', '.join(BACKENDS)} (default: local)")
-    parser.add_argument("--workers", type=int, help="jobs at a time, one thread each; all cores unless given")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--preset", default="quick", metavar="NAME", help=f"{', '.join(GRID_PRESETS)} (default: quick)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for what it produces (default: runs/reproduce-PRESET)"
+    )
+    parser.add_argument(
+        "--backend", default="local", metavar="NAME",
+        help=f"where jobs run: {', '.join(BACKENDS)} (default: local)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="jobs at a time, one thread each (default: all cores)"
+    )
+    add_quiet(parser)
     add_device(parser, default="cpu")
     add_data_dir(parser)
     add_options(parser, ReproduceConfig)

@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyro_fairvae.run.command import DataFolder, Machine, add_options, given_options, run_command
+from pyro_fairvae.run.command import DataFolder, Machine, add_options, add_quiet, given_options, run_command
 from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
@@ -73,12 +73,17 @@ class Everything:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how")
-    how.add_argument("--config", type=Path, help="YAML or JSON file with options by name; flags override it")
+    how.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="YAML or JSON file with options by name; flags override it",
+    )
     how.add_argument(
         "--resume", action="store_true", help="go on from the checkpoint in --out, if there is one"
     )
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
-    how.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet(how)
     add_options(parser, Everything)
 
 

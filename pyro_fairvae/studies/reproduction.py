@@ -45,21 +45,29 @@ LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training
 class ReproduceConfig:
     """The panels, the methods, and how long they are trained."""
 
-    dataset: str = option("adult", "data set")
-    label: str | None = option(None, "what to predict, as in training: High_Cheekbones for celeba, say")
+    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
+    label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
     groups: tuple[str, ...] | None = option(
         None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
     )
-    levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
-    metrics: tuple[str, ...] = option(COMPARED, f"metrics of fairness: {', '.join(COMPARED)}")
+    levels: tuple[str, ...] = option(
+        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
+    )
+    metrics: tuple[str, ...] = option(
+        COMPARED, f"metrics of fairness: {', '.join(COMPARED)}, with commas between"
+    )
     methods: tuple[str, ...] | None = option(
         None, "methods, with commas between (default: all that suit the data)"
     )
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness, weights and noise")
-    weights: int = option(5, "weights of the trade-off of each method, from the first of its own")
-    epochs: int | None = option(None, "passes over the training rows (default: as in training)")
-    batch: int | None = option(None, "rows in a step (default: as in training)")
-    rows: int | None = option(None, "use only this many rows, drawn at random")
+    weights: int = option(
+        5, "how many weights of its own trade-off each method has, the first of them; ours are λ"
+    )
+    epochs: int | None = option(None, "passes over the training rows (default: that of the data set)")
+    batch: int | None = option(None, "rows in a step (default: that of the data set)")
+    rows: int | None = option(
+        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
+    )
     trunk: str | None = option(None, "the encoder's trunk, as in training: wrn28_2 for the paper's images")
     side: int = option(32, "pixels in height and in width to which images are reduced")
 

@@ -6,6 +6,7 @@ import argparse
 import pickle
 
 import pytest
+from pyro_fairvae.run.__main__ import COMMANDS
 from pyro_fairvae.run.command import (
     Machine,
     add_data_dir,
@@ -49,3 +50,38 @@ def test_options_that_were_not_given_are_not_given() -> None:
     add_options(parser, Machine)
     assert given_options(parser.parse_args([]), Machine) == {}
     assert given_options(parser.parse_args(["--threads", "2"]), Machine) == {"threads": "2"}
+
+
+def declared() -> dict[str, list[argparse.Action]]:
+    """The options of all commands and their parts, by flag."""
+    by_flag: dict[str, list[argparse.Action]] = {}
+
+    def gather(parser: argparse.ArgumentParser) -> None:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for part in action.choices.values():
+                    gather(part)
+            for flag in action.option_strings:
+                by_flag.setdefault(flag, []).append(action)
+
+    for module in COMMANDS.values():
+        parser = argparse.ArgumentParser()
+        module.add_arguments(parser)
+        gather(parser)
+    return by_flag
+
+
+@pytest.mark.parametrize(
+    ("flag", "share"),
+    [("--threads", 5), ("--data-dir", 4), ("--lambdas", 3), ("--quiet", 5), ("--levels", 3)],
+)
+def test_a_flag_is_explained_in_the_same_words_everywhere(flag: str, share: int) -> None:
+    actions = declared()[flag]
+    assert len(actions) >= share
+    words = {(action.help or "").partition(" (default")[0].partition(";")[0] for action in actions}
+    assert len(words - {"no progress in words", "folder with the data set's files, as in training"}) == 1
+
+
+def test_every_option_is_explained() -> None:
+    for flag, actions in declared().items():
+        assert all(action.help for action in actions), flag

@@ -116,7 +116,7 @@ def test_from_table_to_page(csv: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_audit_command_is_the_audit(model: Path, csv: Path, tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    chosen = ("--lambda", "1", "--depends-on", "group and label", "--level", "0.8")
+    chosen = ("--lambda", "1", "--depends-on", "group and label", "--confidence", "0.8")
     assert run("audit", model, csv, *chosen, "--out", out) == 0
     table = pd.read_csv(csv, na_values=["?"])
     found = FairSSVAEClassifier.load(model, "cpu").select(lambda_=1)
@@ -385,7 +385,7 @@ def test_an_out_that_cannot_be_a_folder(
         ("audit", [], ["--decisions", "hired"], "y_pred has gaps; every row needs a decision"),
         ("audit", [], ["--group", "sex,town"], "has 2 columns, but the model knows 1: sex"),
         ("audit", [], ["--group", "town"], "groups that the model does not know"),
-        ("audit", [], ["--level", "1.5"], r"level must be within \[0.5, 1\), got 1.5"),
+        ("audit", [], ["--confidence", "1.5"], r"confidence must be within \[0.5, 1\), got 1.5"),
         ("audit", [], ["--out", "no-such-folder/a.json"], "cannot write no-such-folder/a.json"),
         ("audit", [], ["--device", "abacus"], "unknown device"),
     ],
@@ -468,7 +468,7 @@ def test_reports_that_cannot_be_made(
     whole = json.loads((model / "audit.json").read_text())
     wrong = ["no JSON", "[]", "{}", '{"metrics": "deo"}', json.dumps(whole | {"metrics": "deo"}),
              json.dumps(whole | {"metrics": [{"metric": "deo"}]}), json.dumps(whole | {"rows": {}}),
-             json.dumps(whole | {"rates": []}), json.dumps(whole | {"level": "high"}),
+             json.dumps(whole | {"rates": []}), json.dumps(whole | {"confidence": "high"}),
              json.dumps(whole | {"groups": [{"group": "f"}]}), json.dumps(whole | {"notes": 3})]  # fmt: skip
     path = tmp_path / "audit.json"
     for content in wrong:

@@ -5,50 +5,108 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.options import Option, options_of
-from pyro_fairvae.inference.training import resolve_device, skip_validation
+from pyro_fairvae.base.options import Option, option, options_of
+from pyro_fairvae.inference.training import skip_validation
+
+FOLDERS = ("out", "data_dir")  # options that name a folder
+
+
+@dataclass(frozen=True)
+class Machine:
+    """On what a command computes, which does not decide its numbers."""
+
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    threads: int | None = option(None, "CPU threads (default: all cores)")
+
+    def __post_init__(self) -> None:
+        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
+
+    def prepare(self) -> torch.device:
+        """Set threads, leave out Pyro's checks, and return the device."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        skip_validation()
+        return resolve_device(self.device)
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """Where the files of a data set are."""
+
+    data_dir: str | None = option(
+        None, "folder with the data set's files (default: $FAIRVAE_DATA, the cache, or fetched)"
+    )
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[str] = ()) -> None:
-    """An argument for each option of ``cls``; those not given stay out of the namespace."""
-    for option in options_of(cls).values():
-        if option.name in leave_out:
-            continue
-        flag = f"--{option.name.replace('_', '-')}"
-        parser.add_argument(
-            flag, dest=option.name, default=argparse.SUPPRESS, metavar=_metavar(option), help=_help(option)
-        )
+    """An argument for each option of ``cls``; those not given are ``None`` in the namespace."""
+    for each in options_of(cls).values():
+        if each.name not in leave_out:
+            parser.add_argument(flag_of(each.name), dest=each.name, metavar=_metavar(each), help=_help(each))
 
 
 def given_options(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
     """The options of ``cls`` that were given on the command line."""
-    return {name: value for name, value in vars(arguments).items() if name in options_of(cls)}
+    names = options_of(cls)
+    return {name: value for name, value in vars(arguments).items() if name in names and value is not None}
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option or a parameter."""
+    return f"--{name.replace('_', '-')}"
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """--device and --threads, which :func:`prepare` reads."""
+    add_device(parser)
+    parser.add_argument("--threads", type=int, metavar="N", help=_help(options_of(Machine)["threads"]))
+
+
+def add_device(parser: argparse.ArgumentParser, default: str = "auto") -> None:
+    """--device alone, for a command whose workers have one thread each."""
+    declared = replace(options_of(Machine)["device"], default=default)
+    parser.add_argument("--device", default=default, metavar="NAME", help=_help(declared))
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """--data-dir, the folder with a data set's files."""
+    declared = options_of(DataFolder)["data_dir"]
+    parser.add_argument("--data-dir", type=Path, metavar=_metavar(declared), help=_help(declared))
 
 
 def add_place(parser: argparse.ArgumentParser, out: str) -> None:
     """Where a study happens, which does not decide its numbers."""
     parser.add_argument(
-        "--out", type=Path, default=Path(out), help=f"folder for what it produces (default: {out})"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--data-dir", type=Path, help="folder with the data set's files, as in training")
-    parser.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
+        "--out", type=Path, default=Path(out), metavar="DIR",
+        help=f"folder for what it produces (default: {out})",
+    )  # fmt: skip
+    add_quiet(parser, "no progress in words")
+    add_machine(parser)
+    add_data_dir(parser)
+
+
+def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress bar") -> None:
+    """--quiet, by which a command prints no progress."""
+    parser.add_argument("--quiet", action="store_true", help=help)
 
 
 def prepare(arguments: argparse.Namespace) -> torch.device:
-    """Set threads and speed as a study wants them; the device that was asked for."""
-    if arguments.threads is not None:
-        require(arguments.threads >= 1, f"threads must be at least 1, got {arguments.threads}.")
-        torch.set_num_threads(arguments.threads)
-    skip_validation()
-    return resolve_device(arguments.device)
+    """Set threads and speed as the options of :func:`add_machine` say; the device."""
+    return Machine(arguments.device, arguments.threads).prepare()
+
+
+def progress_of(arguments: argparse.Namespace) -> Callable[[str], None]:
+    """:func:`report`, or nothing with --quiet."""
+    return (lambda words: None) if arguments.quiet else report
 
 
 def report(words: str) -> None:
@@ -57,16 +115,16 @@ def report(words: str) -> None:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse and act: exit code 2 with one message for bad input, 130 when interrupted, 141 if unread."""
+    """Parse and act; the exit code: 2 for bad input, 130 when interrupted, 141 when stdout is closed."""
     arguments = parser.parse_args(argv)
     try:
         arguments.action(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads what is printed has had enough, as head has
+    except BrokenPipeError:  # stdout was closed by its reader, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except InputError as error:
-        print(f"fairvae: {error}", file=sys.stderr)
+        print(f"fairvae: {in_flags(error, arguments)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(
@@ -77,8 +135,16 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
     return 0
 
 
+def in_flags(error: InputError, arguments: argparse.Namespace) -> str:
+    """The message of an error, and the flags that mend it, where the command has them."""
+    flags = [flag_of(name) for name in error.parameters if hasattr(arguments, name)]
+    return f"{error} See {', '.join(flags)}." if flags else str(error)
+
+
 def _metavar(option: Option) -> str:
-    word = {"int": "N", "float": "X", "str": "NAME"}[option.kind.__name__]
+    word = (
+        "DIR" if option.name in FOLDERS else {"int": "N", "float": "X", "str": "NAME"}[option.kind.__name__]
+    )
     return f"{word},{word},…" if option.is_list else word
 
 

@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pyro_fairvae.run.command import add_options, given_options, prepare, report
-from pyro_fairvae.run.user_table import (
+from pyro_fairvae.run.command import (
+    add_data_dir,
     add_machine,
+    add_options,
+    given_options,
+    prepare,
+    report,
+)
+from pyro_fairvae.run.user_table import (
     check_writable,
     features_of,
     listed,
@@ -46,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", metavar="COLUMN", help="labels in DATA (default: as fitted, if there)")
     parser.add_argument("--group", metavar="COLUMN,…", help="groups in DATA (default: as fitted, if there)")
     parser.add_argument("--out", type=Path, help="CSV file for the labels of DATA (default: decisions.csv)")
-    parser.add_argument("--data-dir", type=Path, help="folder with the data set's files, as in training")
+    add_data_dir(parser)
     add_machine(parser)
     add_options(parser, DecideConfig)
 

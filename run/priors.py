@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, report
+from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, progress_of
 
-from pyro_fairvae.base.options import build
+from pyro_fairvae.base.options import build, options_of
 from pyro_fairvae.channels import priors
 from pyro_fairvae.posterior.summaries import describe, prior_draws
 from pyro_fairvae.report import align, draw_channel, draw_prior_study, draw_study_metrics, prior_table
@@ -44,9 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     showing = commands.add_parser("show", help="look at a prior", description=SHOW, formatter_class=raw)
     showing.add_argument("prior", help="a preset, or a mapping in YAML")
-    showing.add_argument("--dataset", default="adult", help="whose group it is about (default: adult)")
-    showing.add_argument("--group", help="gender, race, … as in training; the first unless given")
-    showing.add_argument("--values", help="values of an attribute of your own, with commas between")
+    showing.add_argument(
+        "--dataset", default="adult", metavar="NAME", help="whose group it is about (default: adult)"
+    )
+    showing.add_argument(
+        "--group", metavar="NAME", help="gender, race, … as in fairvae train (default: the data set's first)"
+    )
+    showing.add_argument(
+        "--values", metavar="WORD,…", help="values of an attribute of your own, with commas between"
+    )
     showing.add_argument(
         "--figure", type=Path, metavar="FILE", help="draw the densities here (.png, .pdf, .svg)"
     )
@@ -54,7 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     studying = commands.add_parser(
         "study", help="how the answer moves with the prior", description=STUDY, formatter_class=raw
     )
-    studying.add_argument("--priors", nargs="+", metavar="PRIOR", help="presets, or mappings in YAML")
+    declared = options_of(StudyConfig)["priors"]
+    studying.add_argument(
+        "--priors",
+        nargs="+",
+        metavar="PRIOR",
+        help=f"{declared.help} (default: {' '.join(declared.default)})",
+    )
     add_place(studying, "runs/priors")
     add_options(studying, StudyConfig, leave_out=("priors",))
     studying.set_defaults(part=run_study)
@@ -78,11 +90,9 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def run_study(arguments: argparse.Namespace) -> None:
-    options = given_options(arguments, StudyConfig)
-    options.pop("priors", None)
-    config = build(StudyConfig, options | ({"priors": arguments.priors} if arguments.priors else {}))
+    config = build(StudyConfig, given_options(arguments, StudyConfig))
     out = arguments.out
-    rates, metrics = study(config, out, prepare(arguments), arguments.data_dir, report)
+    rates, metrics = study(config, out, prepare(arguments), arguments.data_dir, progress_of(arguments))
     print(f"{align(rate_lines(rates))}\n\n{align(metric_lines(metrics))}")
     draw_prior_study(out / "rates.png", rates)
     draw_study_metrics(out / "metrics.png", metrics)

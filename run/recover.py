@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, report
+from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, progress_of
 
 from pyro_fairvae.base.options import build
 from pyro_fairvae.report import align
@@ -28,6 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     config = build(RecoverConfig, given_options(arguments, RecoverConfig))
-    found = recover(config, arguments.out, prepare(arguments), arguments.data_dir, report)
+    found = recover(config, arguments.out, prepare(arguments), arguments.data_dir, progress_of(arguments))
     print(f"{align(recovery_lines(found))}\n\n{align(summary_lines(found))}")
     print(f"\nEvery estimate is in {arguments.out / 'recovery.csv'}")

@@ -20,14 +20,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from pyro_fairvae.run.command import add_options, given_options, run_command
+from pyro_fairvae.run.command import DataFolder, Machine, add_options, add_quiet, given_options, run_command
 from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, nested, option
 from pyro_fairvae.data import DATASETS
-from pyro_fairvae.inference.training import Progress, resolve_device, skip_validation
+from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.posterior.draws import kept_draws, kept_sources
 from pyro_fairvae.report import (
     draw_channel,
@@ -52,21 +51,16 @@ PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(DataFolder, Machine):
     """Where a run happens, which does not decide its numbers."""
 
     out: str | None = option(None, "folder for everything the run produces (required)")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    threads: int | None = option(None, "CPU threads; all cores unless given")
     workers: int = option(0, "processes that read images ahead of training")
-    data_dir: str | None = option(
-        None, "folder with the data set's files; $FAIRVAE_DATA, the cache, or fetched unless given"
-    )
 
     def __post_init__(self) -> None:
-        require(self.out is not None, "no folder was given; name one with --out.")
+        super().__post_init__()
+        require(self.out is not None, "no folder was given; name one.", "out")
         require(self.workers >= 0, f"workers must not be negative, got {self.workers}.")
-        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
 
 
 @dataclass(frozen=True)
@@ -79,12 +73,17 @@ class Everything:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how")
-    how.add_argument("--config", type=Path, help="YAML or JSON file with options by name; flags override it")
+    how.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="YAML or JSON file with options by name; flags override it",
+    )
     how.add_argument(
         "--resume", action="store_true", help="go on from the checkpoint in --out, if there is one"
     )
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
-    how.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet(how)
     add_options(parser, Everything)
 
 
@@ -94,10 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
     dataset = DATASETS.get(given.get("dataset", ""))
     everything = build(Everything, {**(dataset.suits if dataset else {}), **given})
     place, config = everything.place, everything.config
-    out, device = Path(str(place.out)), resolve_device(place.device)
-    if place.threads is not None:
-        torch.set_num_threads(place.threads)
-    skip_validation()
+    out, device = Path(str(place.out)), place.prepare()
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
     try:
         result = train_run(

@@ -12,16 +12,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pyro_fairvae.run.command import prepare, report
+from pyro_fairvae.run.command import add_machine, prepare, report
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.table_files import read_table
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--threads", type=int, help="CPU threads; all cores unless given")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

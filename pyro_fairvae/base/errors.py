@@ -8,7 +8,14 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something given cannot be used; the message says what, what was expected, and what to do."""
+    """Something given cannot be used; the message says what, what was expected, and what to do.
+
+    ``parameters`` are the names of those that mend it, which a command shows as its flags.
+    """
+
+    def __init__(self, message: str, *parameters: str) -> None:
+        super().__init__(message)
+        self.parameters = parameters
 
 
 def choose(what: str, given: Any, table: Iterable[str]) -> str:
@@ -21,7 +28,7 @@ def choose(what: str, given: Any, table: Iterable[str]) -> str:
     raise InputError(f"unknown {what} {given!r}; expected one of {', '.join(names)}.{hint}")
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise :class:`InputError` with ``message`` unless ``condition`` holds."""
+def require(condition: bool, message: str, *parameters: str) -> None:
+    """Raise :class:`InputError` with ``message`` and ``parameters`` unless ``condition`` holds."""
     if not condition:
-        raise InputError(message)
+        raise InputError(message, *parameters)

@@ -34,7 +34,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
         os.replace(temporary, path)
     except OSError as reason:
         raise InputError(
-            f"cannot write {path}: {reason.strerror}. Free some space, or choose another folder with --out."
+            f"cannot write {path}: {reason.strerror}. Free some space, or choose another folder.", "out"
         ) from reason
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -46,7 +46,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
         raise InputError(
-            f"cannot make the folder {path}: {reason.strerror}. Choose another with --out."
+            f"cannot make the folder {path}: {reason.strerror}. Choose another.", "out"
         ) from reason
 
 

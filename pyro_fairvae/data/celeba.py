@@ -96,8 +96,9 @@ def locate(folder: str | Path | None = None, download: bool = False) -> Path:
         "CelebA was not found."
         + "".join(f"\n  tried: {place} ({_lacking(place)})" for place in places)
         + f"\nPut {' or '.join(IMAGES)}, {' or '.join(LISTS)} and, where you have it, {PEOPLE} from "
-        f"{PUBLISHER} into one folder and name it with --data-dir or in FAIRVAE_DATA; or have torchvision "
-        "fetch them by read_celeba(..., download=True)."
+        f"{PUBLISHER} into one folder and name it with data_dir or in FAIRVAE_DATA; or have torchvision "
+        "fetch them by read_celeba(..., download=True).",
+        "data_dir",
     )
 
 

@@ -56,7 +56,8 @@ class Source:
             f"the data set {self.name!r} could not be had."
             + "".join(f"\n  tried: {line}" for line in tried)
             + f"\nTo supply it by hand, put {' and '.join(self.files)} from {self.publisher} into a "
-            "folder and name it with --data-dir or in FAIRVAE_DATA."
+            "folder and name it with data_dir or in FAIRVAE_DATA.",
+            "data_dir",
         )
 
     def _holds_all(self, folder: Path, tried: list[str]) -> bool:

@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
+from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
@@ -32,7 +33,7 @@ from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.decision_refinement import decision_scores
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import INTERVALS, Settings
-from pyro_fairvae.inference.training import Progress, check_lambdas, fit, resolve_device
+from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.draws import keep_draws
 from pyro_fairvae.posterior.summaries import calibrate_fit, summarise, withholding_rates
 from pyro_fairvae.risks.smooth_penalty import project

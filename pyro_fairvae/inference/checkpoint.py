@@ -44,6 +44,7 @@ def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, 
     if differing:
         raise OtherConfig(
             f"{path} is a checkpoint of another config: {'; '.join(differing)}. Resume with the same options "
-            "and the same rows, delete it to start anew, or choose another folder with --out."
+            "and the same rows, delete it to start anew, or choose another folder.",
+            "out",
         )
     return state

@@ -13,7 +13,7 @@ import torch
 from pyro.infer import SVI
 from torch import Tensor
 
-from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.data.batches import altered, batches
 from pyro_fairvae.inference.channel_refinement import cosine_share, refine_channels
@@ -34,25 +34,6 @@ def check_lambdas(lambdas: Sequence[float]) -> None:
             math.isfinite(weight) and weight >= 0,
             f"λ must be finite and not negative, got {weight}.",
         )
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device by name; ``auto`` is CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as reason:
-        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from reason
-    require(
-        device.type in ("cpu", "cuda"), f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N."
-    )
-    require(
-        device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
-        f"device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices here; "
-        "use --device cpu or auto.",
-    )
-    return device
 
 
 def skip_validation() -> None:

@@ -60,7 +60,8 @@ class ChannelDraws:
         require(
             len({each.rows[0].shape for each in several}) == 1,
             "posteriors of different kinds, or of different numbers of members, cannot be pooled with equal "
-            "weight; inspect them one by one, or name the kind by --source.",
+            "weight; inspect them one by one, or name the kind by source.",
+            "source",
         )
         rows = zip(*(each.rows for each in several), strict=True)
         return ChannelDraws(channel, [np.concatenate(same, axis=2) for same in rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from pyro_fairvae.report.comparison import (
     metric_title,
     percent,
 )
+from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
+from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, panels_in_words
+from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import (
     ALIKE,
     BETTER,
@@ -34,6 +38,62 @@ from pyro_fairvae.studies.comparison import (
     hypervolume_table,
 )
 from pyro_fairvae.studies.recovery import recovery_lines, summary_lines
+from pyro_fairvae.studies.reproduction import Reproduction
+
+PAGE = "report.html"
+
+
+def write_reproduction(out: Path, reproduction: Reproduction) -> None:
+    """Draw the figures of each group into ``out``, and write the page with all of them."""
+    figures = {
+        str(group): _draw_group(out, str(group), own, reproduction)
+        for group, own in reproduction.results.groupby("group", sort=False)
+    }
+    reproduction_page(
+        out / PAGE,
+        reproduction.results,
+        reproduction.recovery if len(reproduction.recovery) else None,
+        asdict(reproduction.config),
+        reproduction.environment,
+        reproduction.failures,
+        figures,
+    )
+
+
+def _draw_group(out: Path, group: str, own: pd.DataFrame, reproduction: Reproduction) -> list[Picture]:
+    """Frontiers of the paper's methods and of all, hypervolumes, and faces where there are some."""
+    pictures = []
+    for name, methods, words in (
+        ("main", list(dict.fromkeys(own[own.paper].method)), "the methods of the paper's main figures"),
+        ("all", None, "every method, as in the paper's appendix"),
+    ):
+        if methods == []:
+            continue
+        path = out / f"{group}-{name}.svg"
+        draw_panels(path, own, methods, f"{reproduction.config.dataset}, {group}")
+        caption = f"Error against unfairness: {words}. Means over seeds with 95 % intervals."
+        pictures.append(Picture(path, panels_in_words(own, methods), caption))
+    path = out / f"{group}-hypervolumes.svg"
+    draw_hypervolumes(path, hypervolume_table(own))
+    pictures.append(
+        Picture(path, f"Hypervolume of every method, {group}", "Hypervolume: the larger the better.")
+    )
+    if group in reproduction.faces:
+        faces = reproduction.faces[group]
+        path = out / f"{group}-faces.png"
+        draw_faces(path, faces)
+        caption = "Test images, their reconstructions, and the same z at every label and group (λ = 0)."
+        pictures.append(Picture(path, faces_in_words(faces), caption))
+    return pictures
+
+
+def comparison_text(results: pd.DataFrame) -> str:
+    """Hypervolumes and the members chosen on validation, tables of each group in plain text."""
+    parts = []
+    for (group, _), own in hypervolume_table(results).groupby(["group", "dataset"], sort=False):
+        chosen = chosen_table(results[results.group == group])
+        parts.append(f"{group}\n\n{align(hypervolume_lines(own))}\n\n{align(chosen_lines(chosen))}")
+    return "\n\n".join(parts)
 
 
 def reproduction_page(

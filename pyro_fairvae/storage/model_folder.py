@@ -48,7 +48,9 @@ def write_model(
     """
     require(
         overwrite or not (folder / DOCUMENT).exists(),
-        f"{folder} already holds a model; replace it by overwrite (--overwrite), or choose another folder.",
+        f"{folder} already holds a model; pass overwrite=True to replace it, or choose another folder.",
+        "overwrite",
+        "out",
     )
     make_folder(folder)
     packed = {TENSORS: pack_tensors({name: each.contiguous() for name, each in tensors.items()})}

@@ -1,4 +1,4 @@
-"""JointFit independent jobs on many cores; each that is done is kept in a file, and never done again."""
+"""Many independent jobs on many cores; each that is done is kept in a file, and never done again."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ class JobFiles:
         require(
             content["version"] == self.version,
             f"{path} is of version {content['version']}, but this is version {self.version}, and its numbers "
-            f"may differ. Choose another folder with --out, or delete {self.folder}.",
+            f"may differ. Choose another folder, or delete {self.folder}.",
+            "out",
         )
         return content
 

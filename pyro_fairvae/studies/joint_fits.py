@@ -1,4 +1,4 @@
-"""JointFit data sets at once, each a member of one run."""
+"""Many data sets at once, each a member of one run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def once(
             raise InputError(f"{path} is broken; delete it to have it done again.") from reason
         if not same:
             raise InputError(
-                f"{path} was made with other options ({kept['options']}); delete it, or choose another --out."
+                f"{path} was made with other options ({kept['options']}); "
+                "delete it, or choose another folder.",
+                "out",
             )
         return list(kept["rows"])
     rows = work()

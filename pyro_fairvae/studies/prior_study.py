@@ -31,14 +31,18 @@ class StudyConfig:
 
     priors: tuple[str, ...] = option(("truthful", "flat", "paper", "mar"), "presets, or mappings in YAML")
     dataset: str = option("synthetic", f"data set: {', '.join(DATASETS)}")
-    group: str | None = option(None, "group, as in training")
+    group: str | None = option(None, "group to be fair to (default: the data set's first)")
     levels: tuple[str, ...] = option(
-        ("sparse",), f"levels of missingness: {', '.join(LEVELS)}, commas between"
+        ("sparse",), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
     )
-    rows: tuple[int, ...] = option((500, 2000, 8000), "numbers of rows before they are split")
+    rows: tuple[int, ...] = option(
+        (500, 2000, 8000), "numbers of rows before they are split, with commas between"
+    )
     seeds: int = option(5, "seeds 0 to N − 1, of rows, split and missingness")
     misstated: float = option(0.0, "rate at which people name another group than theirs")
-    lambdas: tuple[float, ...] = option((0.0, 1.0), "λ, weights of the risk; error and DEO are told of each")
+    lambdas: tuple[float, ...] = option(
+        (0.0, 1.0), "λ, weights of the risk, with commas between; error and DEO are given for each"
+    )
     epochs: int = option(20, "passes over the training rows")
     batch: int = option(256, "rows in a step")
 

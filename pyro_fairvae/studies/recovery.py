@@ -39,14 +39,18 @@ class RecoverConfig:
     """Which groups, levels and seeds."""
 
     dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
-    label: str | None = option(None, "what to predict, as in training")
+    label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
     groups: tuple[str, ...] | None = option(
-        None, "groups, with commas between (default: gender,race for adult; else the first)"
+        None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
     )
-    levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
+    levels: tuple[str, ...] = option(
+        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
+    )
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness and weights")
     epochs: int = option(15, "passes over the training rows")
-    rows: int | None = option(None, "use only this many rows, drawn at random")
+    rows: int | None = option(
+        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
+    )
     prior_a: str = option("truthful", "prior on P(ã|a), as in training")
 
     def __post_init__(self) -> None:

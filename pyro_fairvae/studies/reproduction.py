@@ -10,12 +10,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import torch
 
 from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
@@ -27,11 +29,11 @@ from pyro_fairvae.inference.program import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import calibrate_fit
 from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
-from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, environment
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.joint_fits import JointFit, Report, rates
-from pyro_fairvae.studies.pools import Job
+from pyro_fairvae.studies.pools import BACKENDS, Job
 
 COMPARED = ("deo", "deopp")
 
@@ -43,21 +45,29 @@ LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training
 class ReproduceConfig:
     """The panels, the methods, and how long they are trained."""
 
-    dataset: str = option("adult", "data set")
-    label: str | None = option(None, "what to predict, as in training: High_Cheekbones for celeba, say")
+    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
+    label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
     groups: tuple[str, ...] | None = option(
         None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
     )
-    levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
-    metrics: tuple[str, ...] = option(COMPARED, f"metrics of fairness: {', '.join(COMPARED)}")
+    levels: tuple[str, ...] = option(
+        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
+    )
+    metrics: tuple[str, ...] = option(
+        COMPARED, f"metrics of fairness: {', '.join(COMPARED)}, with commas between"
+    )
     methods: tuple[str, ...] | None = option(
         None, "methods, with commas between (default: all that suit the data)"
     )
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness, weights and noise")
-    weights: int = option(5, "weights of the trade-off of each method, from the first of its own")
-    epochs: int | None = option(None, "passes over the training rows (default: as in training)")
-    batch: int | None = option(None, "rows in a step (default: as in training)")
-    rows: int | None = option(None, "use only this many rows, drawn at random")
+    weights: int = option(
+        5, "how many weights of its own trade-off each method has, the first of them; ours are λ"
+    )
+    epochs: int | None = option(None, "passes over the training rows (default: that of the data set)")
+    batch: int | None = option(None, "rows in a step (default: that of the data set)")
+    rows: int | None = option(
+        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
+    )
     trunk: str | None = option(None, "the encoder's trunk, as in training: wrn28_2 for the paper's images")
     side: int = option(32, "pixels in height and in width to which images are reduced")
 
@@ -128,6 +138,8 @@ def preset(name: str, dataset: str) -> dict[str, Any]:
 class Reproduction:
     """What a grid came to."""
 
+    config: ReproduceConfig
+    environment: dict[str, str | int]  # versions and machine
     results: pd.DataFrame  # a line for each panel, method, seed and weight
     recovery: pd.DataFrame  # as in :mod:`.recovery`
     faces: dict[str, Faces]  # of images, by the first job of a group that has some
@@ -144,12 +156,21 @@ def reproduce(
     report: Report | None = None,
     progress: Callable[[Outcome, Left], None] | None = None,
 ) -> Reproduction:
-    """Run the jobs of a grid that are not done yet, and gather what all of them came to."""
-    panels = {panel: jobs_of(config, panel) for panel in panels_of(config)}
-    work = partial(run_job, device=device, data_dir=data_dir)
+    """Run the jobs of a grid that are not done yet, and gather what all of them came to.
+
+    ``out`` receives config.json, results.parquet, recovery.csv and the folder of jobs. ``report`` is called
+    with an estimate of the time before the first jobs of a folder, and with each job that failed.
+    """
+    choose("backend", backend, BACKENDS)
+    at_once = joblib.cpu_count() if workers is None else workers
+    require(at_once >= 1, f"workers must be at least 1, got {at_once}.")
+    say = report or (lambda words: None)
+    make_folder(out)
+    if report is not None and not (out / "jobs").exists():
+        say(in_words(config, estimate(config, at_once, device, data_dir), at_once))
     outcomes = run_jobs(
         all_jobs(config),
-        work,
+        partial(run_job, device=device, data_dir=data_dir),
         out,
         version=__version__,
         backend=backend,
@@ -157,9 +178,23 @@ def reproduce(
         report=report,
         progress=progress,
     )
+    reproduction = gather(config, outcomes, device)
+    for failure in reproduction.failures:
+        say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
+    require(len(reproduction.results) > 0, f"every job failed; their reasons are in {out / 'jobs'}.")
+    write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
+    write_whole(out / "results.parquet", reproduction.results.to_parquet(index=False))
+    if len(reproduction.recovery):
+        write_whole(out / "recovery.csv", reproduction.recovery.to_csv(index=False))
+    return reproduction
+
+
+def gather(config: ReproduceConfig, outcomes: Sequence[Outcome], device: str = "cpu") -> Reproduction:
+    """The tables of a grid from the outcomes of its jobs; a panel counts where all of its jobs are done."""
     by_key = {outcome.job.key: outcome for outcome in outcomes}
     lines: list[dict[str, Any]] = []
-    for panel, jobs in panels.items():
+    for panel in panels_of(config):
+        jobs = jobs_of(config, panel)
         own = [by_key[job.key] for job in jobs]
         records = [each.record for each in own if each.record is not None]
         if len(records) == len(jobs):
@@ -171,7 +206,8 @@ def reproduce(
         for each in reversed(outcomes)
         if each.record is not None and each.record["faces"]
     }
-    return Reproduction(pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
+    versions = environment(torch.device(device))
+    return Reproduction(config, versions, pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
 
 
 Panel = tuple[str, str, str, str, int]  # group, level, metric, method, seed

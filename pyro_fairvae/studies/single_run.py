@@ -217,8 +217,11 @@ def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[
 def _check_free(out: Path, allowed: set[str]) -> None:
     if there := [name for name in FILES if name not in allowed and (out / name).exists()]:
         raise InputError(
-            f"{out} already holds a run ({', '.join(there)}). Go on with it by --resume, replace it by "
-            "--overwrite, or choose another folder with --out."
+            f"{out} already holds a run ({', '.join(there)}). Pass resume=True to go on with it, "
+            "overwrite=True to replace it, or choose another folder.",
+            "resume",
+            "overwrite",
+            "out",
         )
 
 

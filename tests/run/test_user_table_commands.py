@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pyro_fairvae.run import fit as fit_command
 
 from pyro_fairvae.audit import audit
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
+from pyro_fairvae.studies import user_fit
 from tests.support.command_line import run
 from tests.support.user_tables import refine_quickly, tiny
 
@@ -116,7 +116,7 @@ def test_from_table_to_page(csv: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_audit_command_is_the_audit(model: Path, csv: Path, tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    chosen = ("--lambda", "1", "--depends-on", "group and label", "--level", "0.8")
+    chosen = ("--lambda", "1", "--depends-on", "group and label", "--confidence", "0.8")
     assert run("audit", model, csv, *chosen, "--out", out) == 0
     table = pd.read_csv(csv, na_values=["?"])
     found = FairSSVAEClassifier.load(model, "cpu").select(lambda_=1)
@@ -234,7 +234,9 @@ def test_a_model_is_replaced_only_when_told(
     with monkeypatch.context() as patch:
         patch.setattr(estimator, "fit", lambda *_, **__: pytest.fail("training began"))
         assert run("fit", csv, *COLUMNS, *TINY, "--out", out) == 2
-    assert "already holds a model; replace it by --overwrite" in one_line(capsys)
+    error = one_line(capsys)
+    assert "already holds a model; pass overwrite=True to replace it, or choose another folder." in error
+    assert "See --overwrite, --out." in error
     nothing_held_out = ("--holdout", "0", "--overwrite")
     assert run("fit", csv, *COLUMNS, *TINY, *nothing_held_out, "--out", out) == 0
     assert "nothing is audited" in capsys.readouterr().err
@@ -249,7 +251,7 @@ def test_a_value_that_only_held_out_rows_have_does_not_cost_the_fit(
     column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audited = np.arange(240) < 48
-    monkeypatch.setattr(fit_command, "_held_out", lambda *_: audited)
+    monkeypatch.setattr(user_fit, "held_out", lambda *_: audited)
     table = people()
     table.loc[:5, column] = "another"
     path, out = tmp_path / "people.csv", tmp_path / "model"
@@ -291,7 +293,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--group", ","], "has no column"),
         (None, ["--drop", "idd"], "unknown column for the columns to drop 'idd'.*Did you mean 'id'"),
         (None, ["--group", "hired"], "'hired' cannot be both the label and a group"),
-        (None, ["--drop", "hired"], "'hired' is the label or a group.*leave it out of --drop"),
+        (None, ["--drop", "hired"], "'hired' is the label or a group.*leave it out of drop. See --drop"),
         (None, ["--drop", "sex"], "'sex' is the label or a group"),
         (None, ["--drop", "id,note,age,years,town,citizen"], "no column that is left as a feature"),
         (None, ["--label", "age"], "Unknown label type: y has"),
@@ -299,9 +301,9 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--group", "sex,note", "--drop", "id"], "numbers and identifiers are no groups"),
         (None, ["--missing", "f,m,?"], "nobody states 'sex'"),
         (None, ["--missing", "?,m"], "'sex' of sensitive_features has one value, 'f'"),
-        (None, ["--holdout", "1"], r"--holdout must be within \[0, 1\), got 1.0"),
-        (None, ["--holdout", "-0.1"], "--holdout must be within"),
-        (None, ["--holdout", "nan"], "--holdout must be within"),
+        (None, ["--holdout", "1"], r"holdout must be within \[0, 1\), got 1.0\. See --holdout\."),
+        (None, ["--holdout", "-0.1"], "holdout must be within"),
+        (None, ["--holdout", "nan"], "holdout must be within"),
         (None, ["--holdout", "0.99"], "n_samples=2 is too small|labels are missing|has one"),
         (None, ["--lambdas", "0;1"], "--lambdas expects numbers with commas between, got '0;1'"),
         (None, ["--lambdas", "0,-1"], "finite and not negative, got -1"),
@@ -309,7 +311,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--max-disparity", "2"], r"max_disparity must be within \[0, 1\], got 2"),
         (None, ["--risk", "deop"], "unknown risk 'deop'.*Did you mean 'deo"),
         (None, ["--epochs", "0"], "epochs must be at least 1, got 0"),
-        (None, ["--seed", "-1"], "--seed must not be negative"),
+        (None, ["--seed", "-1"], "seed must not be negative, got -1. See --seed"),
         (None, ["--threads", "0"], "threads must be at least 1"),
         (None, ["--device", "abacus"], "unknown device 'abacus'"),
         (RAGGED, ["--drop", ""], "has 3 columns, but 2 lines have another number of values: line 3 has 4"),
@@ -383,7 +385,7 @@ def test_an_out_that_cannot_be_a_folder(
         ("audit", [], ["--decisions", "hired"], "y_pred has gaps; every row needs a decision"),
         ("audit", [], ["--group", "sex,town"], "has 2 columns, but the model knows 1: sex"),
         ("audit", [], ["--group", "town"], "groups that the model does not know"),
-        ("audit", [], ["--level", "1.5"], r"level must be within \[0.5, 1\), got 1.5"),
+        ("audit", [], ["--confidence", "1.5"], r"confidence must be within \[0.5, 1\), got 1.5"),
         ("audit", [], ["--out", "no-such-folder/a.json"], "cannot write no-such-folder/a.json"),
         ("audit", [], ["--device", "abacus"], "unknown device"),
     ],
@@ -466,7 +468,7 @@ def test_reports_that_cannot_be_made(
     whole = json.loads((model / "audit.json").read_text())
     wrong = ["no JSON", "[]", "{}", '{"metrics": "deo"}', json.dumps(whole | {"metrics": "deo"}),
              json.dumps(whole | {"metrics": [{"metric": "deo"}]}), json.dumps(whole | {"rows": {}}),
-             json.dumps(whole | {"rates": []}), json.dumps(whole | {"level": "high"}),
+             json.dumps(whole | {"rates": []}), json.dumps(whole | {"confidence": "high"}),
              json.dumps(whole | {"groups": [{"group": "f"}]}), json.dumps(whole | {"notes": 3})]  # fmt: skip
     path = tmp_path / "audit.json"
     for content in wrong:

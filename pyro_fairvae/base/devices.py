@@ -1,0 +1,27 @@
+"""Devices by name."""
+
+from __future__ import annotations
+
+import torch
+
+from pyro_fairvae.base.errors import InputError, require
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device by name; ``auto`` is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as reason:
+        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from reason
+    require(
+        device.type in ("cpu", "cuda"), f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N."
+    )
+    require(
+        device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
+        f"device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices here; "
+        "use cpu or auto.",
+        "device",
+    )
+    return device

@@ -1,0 +1,180 @@
+"""Fit a classifier to a table in a file, keep the model in a folder, and audit rows kept out of fitting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pyro_fairvae.audit import Audit, audit
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.files import write_json
+from pyro_fairvae.data.coded_columns import is_missing
+from pyro_fairvae.data.table_encoder import check_names
+from pyro_fairvae.data.table_files import read_table, read_words, take_columns
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.inference.checkpoint import OtherConfig
+from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
+
+CHECKPOINT = "checkpoint.pt"
+
+Gaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the rows of each word in it
+
+
+@dataclass(frozen=True)
+class UserTable:
+    """A table as it was read, and which of its columns are what."""
+
+    path: Path
+    label: pd.Series
+    groups: pd.DataFrame
+    features: pd.DataFrame
+    missing: list[str]
+    values: list[str]
+
+    @property
+    def source(self) -> dict[str, object]:
+        """How the table was read, for a model to read others alike."""
+        return {
+            "label": str(self.label.name),
+            "groups": list(map(str, self.groups.columns)),
+            "missing": self.missing,
+            "values": self.values,
+            "data": self.path.name,
+        }
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """A model that is in its folder, and the audit of rows kept out of fitting, where they allow one."""
+
+    model: FairSSVAEClassifier
+    frontier: pd.DataFrame  # λ, error and disparity on validation rows, a line for each member
+    audit: Audit | None
+    audited_rows: int
+
+
+def fit_table(
+    path: Path,
+    label: str,
+    groups: Sequence[str],
+    out: Path,
+    *,
+    model: FairSSVAEClassifier | None = None,
+    missing: Sequence[str] = (),
+    values: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    holdout: float = 0.2,
+    seed: int = 0,
+    overwrite: bool = False,
+    report: Callable[[str], None] | None = None,
+    report_gaps: Gaps | None = None,
+) -> FittedTable:
+    """Fit ``model`` to the table in a file, and save it and its audit in the folder ``out``.
+
+    ``missing`` are further words that mean: not stated; ``values`` are words that mean a gap elsewhere, but
+    are values here; columns in ``drop`` are no features. ``holdout`` is the share of rows that are only
+    audited; ``seed`` draws them, and is the model's ``random_state``. A fit that was interrupted goes on from
+    the checkpoint in ``out`` when it is called again alike; with ``overwrite``, a model and a checkpoint of
+    another fit are replaced. ``report`` is called with what happens in words, ``report_gaps`` before fitting
+    with words of label and groups that were taken for gaps without being in ``missing``.
+    """
+    require(0 <= holdout < 1, f"holdout must be within [0, 1), got {holdout}.", "holdout")
+    require(seed >= 0, f"seed must not be negative, got {seed}.", "seed")
+    require(
+        overwrite or not (out / DOCUMENT).exists(),
+        f"{out} already holds a model; pass overwrite=True to replace it, or choose another folder.",
+        "overwrite",
+        "out",
+    )
+    say = report or (lambda words: None)
+    table = read_user_table(path, label, groups, missing, values, drop, report_gaps)
+    audited = held_out(len(table.features), holdout, seed)
+    model = FairSSVAEClassifier() if model is None else model
+    model.set_params(random_state=seed, checkpoint=out / CHECKPOINT)
+    kept = (table.features[~audited], table.label[~audited], table.groups[~audited])
+    try:
+        model.fit(*kept)
+    except OtherConfig:
+        if not overwrite:
+            raise
+        say("A checkpoint of another fit is discarded.")
+        (out / CHECKPOINT).unlink()
+        model.fit(*kept)
+    model.source_ = table.source
+    model.save(out, overwrite=overwrite)
+    result = _audit_held_out(model, table.features[audited], table.label[audited], table.groups[audited], say)
+    if result is not None:
+        write_json(out / AUDIT, result.to_dict())
+    return FittedTable(model, model.frontier_, result, int(audited.sum()))
+
+
+def read_user_table(
+    path: Path,
+    label: str,
+    groups: Sequence[str],
+    missing: Sequence[str] = (),
+    values: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    report_gaps: Gaps | None = None,
+) -> UserTable:
+    """Read a table and take its columns apart into label, groups and features."""
+    require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
+    for name in drop:
+        require(
+            name not in (label, *groups),
+            f"{name!r} is the label or a group, which are no features anyway; leave it out of drop.",
+            "drop",
+        )
+    table = read_table(path, missing, values)
+    table.columns = pd.Index(check_names(table))
+    labels = take_columns(table, [label], "label").iloc[:, 0]
+    stated = take_columns(table, groups, "group")
+    dropped = take_columns(table, drop, "columns to drop")
+    if report_gaps is not None:
+        for name, counts in unasked_gaps(path, [label, *groups], table, missing).items():
+            report_gaps(name, counts)
+    features = table.drop(columns=[label, *groups, *dropped])
+    require(features.shape[1] > 0, f"{path} has no column that is left as a feature.")
+    return UserTable(path, labels, stated, features, list(missing), list(values))
+
+
+def unasked_gaps(
+    path: Path, names: Sequence[str], table: pd.DataFrame, asked: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Words that were taken for gaps unasked, and in how many rows, by column: one of them may be a value."""
+    gaps = {}
+    for name, column in read_words(path, names).items():
+        taken = column[table[name].isna().to_numpy() & column.notna().to_numpy()].value_counts()
+        counts = {str(word): int(count) for word, count in taken.items() if word not in ("", *asked)}
+        if counts:
+            gaps[str(name)] = counts
+    return gaps
+
+
+def held_out(rows: int, share: float, seed: int) -> np.ndarray:
+    """Which rows are kept out of fitting, a share drawn by the seed."""
+    chosen = np.zeros(rows, dtype=bool)
+    chosen[np.random.default_rng([seed, 1]).permutation(rows)[: round(share * rows)]] = True
+    return chosen
+
+
+def _audit_held_out(
+    model: FairSSVAEClassifier,
+    features: pd.DataFrame,
+    label: pd.Series,
+    groups: pd.DataFrame,
+    say: Callable[[str], None],
+) -> Audit | None:
+    """Audit rows that nothing has seen, where they can be; the model is saved already, and stays."""
+    if not len(features) or is_missing(label).all() or groups.isna().any(axis=1).all():
+        say("No rows were held out that state label and group, so nothing is audited.")
+        return None
+    try:
+        return audit(label, model.predict(features), groups, X=features, model=model)
+    except InputError as reason:
+        say(f"The rows held out could not be audited: {reason}")
+        return None

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import pyro.distributions as dist
 import torch
 from torch.distributions import kl_divergence
 from torch.nn import functional
 
 from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.schedule import cosine_share
 from pyro_fairvae.schema.observed import Observed
-
-
-def cosine_share(done: float) -> float:
-    """Share of a learning rate that is in force after a share of training, falling from 1 to 0."""
-    return 0.5 * (1 + math.cos(math.pi * done))
 
 
 def refine_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:

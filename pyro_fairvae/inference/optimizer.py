@@ -28,17 +28,17 @@ class MembersAdamW(PyroOptim):
         self.spared = tuple(spared)
         self.weight_decay = weight_decay
         self.clip = clip
-        self.share = 1.0  # of the rates, set by a schedule
         self.optimizer: torch.optim.AdamW | None = None
         self._waiting: dict[str, Any] | None = None
 
-    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
+    def __call__(self, params: Iterable[Tensor], share: float = 1.0, **kwargs: Any) -> None:
+        """A step with ``share`` of the rates."""
         if self.optimizer is None:
             self.optimizer = self._build(list(params))
         groups = self.optimizer.param_groups
         clip_members([p.grad for group in groups for p in group["params"] if p.grad is not None], self.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.share * self.rates[group["name"]]
+            group["lr"] = share * self.rates[group["name"]]
         self.optimizer.step()
 
     def _build(self, params: list[Tensor]) -> torch.optim.AdamW:

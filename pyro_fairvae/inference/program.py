@@ -16,7 +16,8 @@ from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.priors import PRIOR_PRESETS, channel, parse
 from pyro_fairvae.data.batches import AUGMENTATIONS
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
-from pyro_fairvae.inference.objective import ObjectiveWeights, Schedule
+from pyro_fairvae.inference.objective import ObjectiveWeights
+from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
 from pyro_fairvae.nn.images import TRUNKS, ConvDecoder, SmallCNN, WideResNet
 from pyro_fairvae.nn.tabular import (

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from pyro.infer import SVI
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.data.batches import altered, batches
-from pyro_fairvae.inference.channel_refinement import cosine_share, refine_channels
+from pyro_fairvae.inference.channel_refinement import refine_channels
 from pyro_fairvae.inference.decision_refinement import refine_decisions
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.risks import RiskLoss, propagate_labels
 from pyro_fairvae.schema.observed import Batch, Observed
 
@@ -151,7 +151,7 @@ class _Run:
         self.optimizer = MembersAdamW(
             settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, self.program.undecayed
         )
-        self.svi = SVI(self.program.model, self.program.guide, self.optimizer, self.objective)
+        self.svi = MeasuredSVI(self.program.model, self.program.guide, self.optimizer, self.objective)
         self.cells = [f"cell_y{y}_a{a}" for y, a in settings.fairness.cells(train.classes, train.groups)]
         self.steps = math.ceil(train.rows / settings.batch)
         self.epoch = 0
@@ -199,16 +199,11 @@ class _Run:
             order = self._order().tensor_split(self.steps, dim=-1)
             for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
-                self.objective.progress = done
-                self.optimizer.share = cosine_share(done)
-                self.svi.step(self._with_propagated_labels(batch, index))
-                measured = self.objective.parts | {
-                    "gap": self.objective.gap,
-                    "gap_error": self.objective.gap_error,
-                }
-                measured |= dict(zip(self.cells, self.objective.cells.unbind(-1), strict=True))
-                for name, part in measured.items():
-                    sums[name] = sums.get(name, 0) + part
+                measured = self.svi.step(self._with_propagated_labels(batch, index), done)
+                columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
+                columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
+                for name, column in columns.items():
+                    sums[name] = sums.get(name, 0) + column
         return {name: total / self.steps for name, total in sums.items()}
 
     def _refresh_propagated_labels(self) -> None:

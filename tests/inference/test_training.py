@@ -16,9 +16,10 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.objective import OBJECTIVES, Schedule
+from pyro_fairvae.inference.objective import OBJECTIVES
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS
 from pyro_fairvae.risks.expectation import ESTIMATORS

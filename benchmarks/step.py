@@ -155,7 +155,9 @@ def members_step(members: int, settings: Settings, batch: Batch, table: Observed
     objective = FairELBO(
         TABLE_ROWS, torch.ones(members), RiskLoss(settings.fairness), settings.objective_weights
     )
-    optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
+    optimizer = MembersAdamW(
+        settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, program.site_parameters
+    )
     svi = SVI(program.model, program.guide, optimizer, objective)
     store = pyro.get_param_store()
     saved = [store.get_state()]

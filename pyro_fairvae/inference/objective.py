@@ -114,11 +114,11 @@ class GuidedRun:
     encoding: Encoding  # what the guide returned
 
     def kl(self, site: str) -> Tensor:
-        """KL of a site from its prior in closed form, (members, 1 or rows)."""
+        """KL of a site from its prior in closed form, summed over rows, (members,)."""
         posterior, prior = (
             cast(TorchDistribution, trace.nodes[site]["fn"]) for trace in (self.guide_trace, self.model_trace)
         )
-        return kl_divergence(posterior, prior)
+        return kl_divergence(posterior, prior).sum(-1)
 
 
 class FairELBO(TraceEnum_ELBO):
@@ -190,7 +190,8 @@ class FairELBO(TraceEnum_ELBO):
 
     def run(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> GuidedRun:
         """Run the guide, and the model against it, y and a enumerated."""
-        scales = SiteScales(self.weights, batch.rows)
+        closed = frozenset(("z", *model.prevalence_sites, *model.channel_sites))
+        scales = SiteScales(self.weights, batch.rows, closed)
         encodings: list[Encoding] = []
 
         def encoding_guide(batch: Batch) -> None:
@@ -204,7 +205,7 @@ class FairELBO(TraceEnum_ELBO):
         self, run: GuidedRun, model: FairSSVAE, batch: Batch, progress: float = 1.0
     ) -> Evaluation:
         """The objective of a run that :meth:`run` made."""
-        kls = self._closed_form_kls(run, batch.rows, self.schedule.kl(progress))
+        kls = self._closed_form_kls(run, model, batch.rows, self.schedule.kl(progress))
         risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress))
         differentiable = kls | beside
         loss = self._enumerated(run) + sum(part.sum() for part in differentiable.values())
@@ -220,23 +221,18 @@ class FairELBO(TraceEnum_ELBO):
         loss: Tensor = -_compute_dice_elbo(run.model_trace, run.guide_trace)
         return loss
 
-    def _closed_form_kls(self, run: GuidedRun, batch_rows: int, kl_share: float) -> dict[str, Tensor]:
+    def _closed_form_kls(
+        self, run: GuidedRun, model: FairSSVAE, batch_rows: int, kl_share: float
+    ) -> dict[str, Tensor]:
         """KLs that :class:`SiteScales` took out of the enumerated ELBO, with their weights."""
-        weights = self.weights
+        weights, none = self.weights, self.lambdas.new_zeros(())
         kl_weight = weights.kappa * weights.kl_weight * kl_share
-        parts = {"kl_z": self.lambdas.new_zeros(())}
-        parts |= {"kl_channels": parts["kl_z"], "kl_pi": parts["kl_z"]}
-        for name, site in run.guide_trace.nodes.items():
-            if site["type"] != "sample" or not in_closed_form(name):
-                continue
-            kl = run.kl(name).sum(-1)
-            if name == "z":
-                parts["kl_z"] = kl * (kl_weight / batch_rows)
-            elif name.startswith("channel_"):
-                parts["kl_channels"] = parts["kl_channels"] + kl * ((weights.kappa + weights.s) / self.rows)
-            else:
-                parts["kl_pi"] = parts["kl_pi"] + kl * (weights.kappa / self.rows)
-        return parts
+        channel_weight, pi_weight = (weights.kappa + weights.s) / self.rows, weights.kappa / self.rows
+        return {
+            "kl_z": run.kl("z") * (kl_weight / batch_rows),
+            "kl_channels": sum((run.kl(site) * channel_weight for site in model.channel_sites), none),
+            "kl_pi": sum((run.kl(site) * pi_weight for site in model.prevalence_sites), none),
+        }
 
     def _beside_elbo(
         self, encoding: Encoding, batch: Batch, model: FairSSVAE, risk_share: float
@@ -308,21 +304,17 @@ def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_
     return replace(held, label=propagated.log() + torch.where(label_stated.unsqueeze(-1), 0.0, odds))
 
 
-def in_closed_form(site: str) -> bool:
-    """Whether the KL of a site is taken in closed form, outside the enumerated ELBO."""
-    return site == "z" or site.startswith(("channel_", "pi"))
-
-
 class SiteScales(Messenger):
-    """Gives each row's sites their weight, and takes the closed-form sites out of the sampled ELBO."""
+    """Gives each row's sites their weight, and takes those of ``closed`` out of the sampled ELBO."""
 
-    def __init__(self, weights: ObjectiveWeights, batch_rows: int) -> None:
+    def __init__(self, weights: ObjectiveWeights, batch_rows: int, closed: frozenset[str]) -> None:
         super().__init__()
+        self.closed = closed
         self.row = weights.kappa / batch_rows
         self.x = self.row * weights.reconstruction_weight
 
     def _pyro_sample(self, msg: Any) -> None:
-        if in_closed_form(msg["name"]):
+        if msg["name"] in self.closed:
             msg["mask"] = False
         elif not site_is_subsample(msg):
             msg["scale"] = msg["scale"] * (self.x if msg["name"] == "x" else self.row)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from pyro.params.param_store import param_with_module_name
 from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import choose, require
@@ -203,10 +204,18 @@ class Program:
         return self
 
     @property
-    def undecayed(self) -> tuple[str, ...]:
-        """How the names of parameters end that weight decay would harm: of images, norms and scales."""
-        images = isinstance(self.model.columns, Pixels)
-        return (*(f"encoder.{name}" for name in self.guide.encoder.norms), "log_scale") if images else ()
+    def site_parameters(self) -> frozenset[str]:
+        """Pyro's names of the parameters of the sites that all rows share."""
+        names = (name for name, _ in self.guide.sites.named_parameters(prefix="sites"))
+        return frozenset(param_with_module_name("guide", name) for name in names)
+
+    @property
+    def undecayed_parameters(self) -> frozenset[str]:
+        """Pyro's names of parameters that weight decay would harm: of images, norms and scales."""
+        if not isinstance(self.model.columns, Pixels):
+            return frozenset()
+        norms = (param_with_module_name("guide", f"encoder.{name}") for name in self.guide.encoder.norms)
+        return frozenset((*norms, param_with_module_name("model", "log_scale")))
 
     def state(self) -> dict[str, Tensor]:
         """All parameters and buffers, each with its leading dimension of members (a view, not a copy)."""

@@ -31,7 +31,7 @@ class MeasuredSVI(SVI):
         super().__init__(model, guide, optimizer, objective)
         self.objective = objective
 
-    def step(self, batch: Batch, progress: float = 1.0) -> Measured:
+    def step(self, batch: Batch, progress: float) -> Measured:
         with poutine.trace(param_only=True) as capture:
             evaluation = self.objective.evaluate(self.model, self.guide, batch, progress)
             evaluation.loss.backward()

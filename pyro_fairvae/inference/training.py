@@ -23,6 +23,7 @@ from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program, Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.risks import RiskLoss, propagate_labels
+from pyro_fairvae.schema.cells import Cell
 from pyro_fairvae.schema.observed import Batch, Observed
 
 
@@ -149,10 +150,16 @@ class _Run:
             settings.schedule,
         )
         self.optimizer = MembersAdamW(
-            settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, self.program.undecayed
+            settings.lr,
+            settings.sites_lr,
+            settings.weight_decay,
+            settings.clip,
+            sites=self.program.site_parameters,
+            undecayed=self.program.undecayed_parameters,
         )
         self.svi = MeasuredSVI(self.program.model, self.program.guide, self.optimizer, self.objective)
-        self.cells = [f"cell_y{y}_a{a}" for y, a in settings.fairness.cells(train.classes, train.groups)]
+        compared = settings.fairness.cells(train.classes, train.groups)
+        self.cells = [Cell(y, a).column for y, a in compared]
         self.steps = math.ceil(train.rows / settings.batch)
         self.epoch = 0
         self.history: list[dict[str, float]] = []

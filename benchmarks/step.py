@@ -23,7 +23,8 @@ from torch.nn import functional
 
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Batch, Columns, Observed
 

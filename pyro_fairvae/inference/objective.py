@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -16,70 +15,12 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.options import option
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.inference.schedule import Schedule
+from pyro_fairvae.inference.settings import ObjectiveWeights
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.risks import Beliefs, Estimate, RiskLoss
 from pyro_fairvae.schema.observed import Batch
-
-# κ, s and ω unless given, by objective; the first's s makes evidence on a channel count once.
-OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
-    "consistent": (0.02, lambda kappa: 1 - kappa, 1.0),
-    "paper": (1.0, lambda kappa: 1.0, 0.0),
-}
-
-
-@dataclass(frozen=True)
-class ObjectiveWeights:
-    """Which likelihoods the objective takes, and the weights of its parts; see :class:`FairELBO`."""
-
-    objective: str = option(
-        "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
-    )
-    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02, or 1 for 'paper')")
-    supervision_weight: float | None = option(
-        None,
-        "s, weight of the conditional likelihoods (default: 1 − κ: evidence counts once; 1 for 'paper')",
-    )
-    reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
-    kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
-    decision_weight: float | None = option(
-        None, "ω, weight of the error of softened decisions where λ > 0 (default: 1, or 0 for 'paper')"
-    )
-
-    def __post_init__(self) -> None:
-        choose("objective", self.objective, OBJECTIVES)
-        for name, value in (
-            ("elbo_weight", self.kappa),
-            ("reconstruction_weight", self.reconstruction_weight),
-            ("kl_weight", self.kl_weight),
-        ):
-            require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
-        require(
-            0 <= self.omega < float("inf"),
-            f"decision_weight must be finite and not negative, got {self.omega}.",
-        )
-        require(
-            0 <= self.s < float("inf"),
-            f"supervision_weight must be finite and not negative, got {self.s}; "
-            "it is 1 − elbo_weight unless given.",
-        )
-
-    @property
-    def kappa(self) -> float:
-        return OBJECTIVES[self.objective][0] if self.elbo_weight is None else self.elbo_weight
-
-    @property
-    def omega(self) -> float:
-        return OBJECTIVES[self.objective][2] if self.decision_weight is None else self.decision_weight
-
-    @property
-    def s(self) -> float:
-        if self.supervision_weight is None:
-            return OBJECTIVES[self.objective][1](self.kappa)
-        return self.supervision_weight
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,11 @@
-"""Which share of a rate or of a weight is in force as training goes on."""
+"""Which share of a weight is in force as training goes on."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import option
-
-
-def cosine_share(done: float) -> float:
-    """Share of a learning rate that is in force after a share of training, falling from 1 to 0."""
-    return 0.5 * (1 + math.cos(math.pi * done))
 
 
 @dataclass(frozen=True)

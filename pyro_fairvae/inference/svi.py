@@ -9,10 +9,10 @@ from pyro import poutine
 from pyro.infer import SVI
 from pyro.infer.util import zero_grads
 
+from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.guides import FactoredGuide
 from pyro_fairvae.inference.objective import FairELBO, Measured
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.schedule import cosine_share
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.schema.observed import Batch
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.data.batches import altered, batches
-from pyro_fairvae.inference.channel_refinement import refine_channels
-from pyro_fairvae.inference.decision_refinement import refine_decisions
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.risks import RiskLoss, propagate_labels
 from pyro_fairvae.schema.cells import Cell

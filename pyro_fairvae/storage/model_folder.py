@@ -23,7 +23,8 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 

@@ -15,9 +15,10 @@ from pyro.infer import SVI
 from torch import Tensor
 
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.inference.objective import FairELBO, GuidedRun, Measured, ObjectiveWeights, beliefs
+from pyro_fairvae.inference.objective import FairELBO, GuidedRun, Measured, beliefs
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import ObjectiveWeights, Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Batch, Observed

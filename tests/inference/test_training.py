@@ -17,10 +17,11 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.objective import OBJECTIVES, FairELBO
+from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.schedule import Schedule
+from pyro_fairvae.inference.settings import OBJECTIVES, Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.nn.tabular import Members

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from pyro_fairvae.data import synthetic
+from pyro_fairvae.decisions.score_adjustment import best_adjustment
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from pyro_fairvae.inference import decision_refinement as adjustment
-from pyro_fairvae.inference import training
-from pyro_fairvae.inference.channel_refinement import refine_channels
+from pyro_fairvae.inference import refinement, training
+from pyro_fairvae.inference.refinement import refine_channels
 
 SMALLEST = {"latent": 2, "decoder_hidden": 8, "pieces": 3, "lr": 0.01}
 RATES = {"f": 0.6, "m": 0.2}  # of withholding the group
@@ -55,4 +55,4 @@ def tiny(**changes: Any) -> FairSSVAEClassifier:
 def refine_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer steps after training, for tests that are not about what these find."""
     monkeypatch.setattr(training, "refine_channels", partial(refine_channels, steps=2))
-    monkeypatch.setattr(adjustment, "best_adjustment", partial(adjustment.best_adjustment, steps=10))
+    monkeypatch.setattr(refinement, "best_adjustment", partial(best_adjustment, steps=10))

@@ -65,7 +65,7 @@ def best_adjustment(
     risk: ComposedRisk,
     lambdas: Tensor,
     stiffness: float,
-    steps: int = 300,
+    steps: int,
     lr: float = 0.02,
 ) -> Tensor:
     """ν that minimises the expected error of decisions plus the smoothed λF (:func:`pull`).

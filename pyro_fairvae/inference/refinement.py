@@ -20,7 +20,7 @@ from pyro_fairvae.schema.observed import Observed
 ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few numbers
 
 
-def refine_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:
+def refine_channels(program: Program, table: Observed, steps: int, lr: float = 0.05) -> None:
     r"""Bring the channels' posteriors to their optimum with the networks held fixed.
 
     An epoch chosen by held-out likelihood may come before the channels have converged, and among such
@@ -59,7 +59,7 @@ def refine_channels(program: Program, table: Observed, steps: int = 200, lr: flo
 
 
 def refine_decisions(
-    program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings
+    program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings, steps: int
 ) -> Tensor | None:
     """ν of each member, (members, classes, classes y, groups), of the rows of ``table``; 0 where λ is 0.
 
@@ -82,4 +82,4 @@ def refine_decisions(
         )
         pieces.append(tuple(each[:, ::every] for each in found))
     scores, cells, imputed, label = (torch.cat(each, dim=1) for each in zip(*pieces, strict=True))
-    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness)
+    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)

@@ -117,6 +117,8 @@ class Settings:
     sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
     weight_decay: float = option(1e-4, "weight decay of the networks")
     clip: float = option(5.0, "largest norm of a member's gradient")
+    channel_steps: int = option(200, "steps that refine the channels' posteriors after training")
+    decision_steps: int = option(300, "steps that refine the decisions after training")
     precision: str = option(
         "auto", f"{', '.join(PRECISIONS)}: products in bfloat16 (auto: for images on a GPU)"
     )
@@ -138,7 +140,16 @@ class Settings:
         choose("kind of intervals", self.kind_of_intervals, INTERVALS)
         for prior in (self.prior_a, self.prior_y):
             parse(prior)
-        for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
+        for name in (
+            "hidden",
+            "layers",
+            "latent",
+            "decoder_hidden",
+            "epochs",
+            "batch",
+            "channel_steps",
+            "decision_steps",
+        ):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
         for name in ("lr", "sites_lr", "clip"):

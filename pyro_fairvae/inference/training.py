@@ -184,10 +184,14 @@ class _Run:
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
             with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
-                refine_channels(self.program, self.train)
+                refine_channels(self.program, self.train, self.settings.channel_steps)
                 chosen = _copy(self.program.state())
         adjustment = refine_decisions(
-            self.program, self.train, self.objective.lambdas, self.settings.fairness
+            self.program,
+            self.train,
+            self.objective.lambdas,
+            self.settings.fairness,
+            self.settings.decision_steps,
         )
         return Fit(
             self.program,

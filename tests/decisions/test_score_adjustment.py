@@ -54,8 +54,9 @@ def least_objective(cells: Tensor, risk: str, weight: float) -> float:
 def test_no_decider_is_much_better(risk: str, weight: float) -> None:
     cells = people()
     scores = cells.sum(-1).unsqueeze(0)
+    together = cells.unsqueeze(0)
     adjustment = best_adjustment(
-        scores, cells.unsqueeze(0), cells.unsqueeze(0), scores, RISKS[risk], torch.tensor([weight]), 1000.0
+        scores, together, together, scores, RISKS[risk], torch.tensor([weight]), 1000.0, steps=300
     )
     adjusted = scores[0] + torch.einsum("rya,cya->rc", cells, adjustment[0])
     before, after = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.errors import DivergedError, InputError, require
 from pyro_fairvae.base.options import Option, options_of
 from pyro_fairvae.inference.training import resolve_device, skip_validation
 
@@ -57,7 +57,7 @@ def report(words: str) -> None:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse and act: exit code 2 with one message for bad input, 130 when interrupted, 141 if unread."""
+    """Parse and act: exit code 2 for bad input, 3 if training diverged, 130 interrupted, 141 unread."""
     arguments = parser.parse_args(argv)
     try:
         arguments.action(arguments)
@@ -68,6 +68,9 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
     except InputError as error:
         print(f"fairvae: {error}", file=sys.stderr)
         return 2
+    except DivergedError as error:
+        print(f"fairvae: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print(
             "\nfairvae: interrupted. The same command goes on; train needs --resume, and no --overwrite.",

@@ -1,4 +1,4 @@
-"""The one kind of error that is the caller's to mend."""
+"""Errors with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 
 class InputError(ValueError):
     """Something given cannot be used; the message says what, what was expected, and what to do."""
+
+
+class DivergedError(ArithmeticError):
+    """Training came to numbers that are not finite; the message says where, and which options to lower."""
 
 
 def choose(what: str, given: Any, table: Iterable[str]) -> str:

@@ -95,6 +95,7 @@ class Program:
             channel_a,
             channel_y,
             prevalence=settings.prevalence,
+            gamma=settings.prior_pi,
             likelihood=settings.likelihood,
         )
         start = {

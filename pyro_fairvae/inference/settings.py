@@ -93,6 +93,7 @@ class Settings:
         f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
     )
     prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
+    prior_pi: float = option(1.0, "γ, concentration of the symmetric Dirichlet prior of π")
     intervals: str | None = option(
         None,
         "who withholds, in posterior.json: calibrated (cross-fitted) or given_h (the guide's, pooled over "
@@ -152,7 +153,7 @@ class Settings:
         ):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
-        for name in ("lr", "sites_lr", "clip"):
+        for name in ("prior_pi", "lr", "sites_lr", "clip"):
             value = getattr(self, name)
             require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
         require(

@@ -12,7 +12,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.errors import DivergedError, InputError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.data.batches import altered, batches
 from pyro_fairvae.inference.fit_result import Fit
@@ -279,11 +279,11 @@ class _Run:
     def _check_finite(rows: list[dict[str, float]]) -> None:
         for row in rows:
             for name, value in row.items():
-                require(
-                    math.isfinite(value),
-                    f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
-                    f"λ = {row['lambda']:g} is {value}. Lower lr, sites_lr, clip or the largest λ.",
-                )
+                if not math.isfinite(value):
+                    raise DivergedError(
+                        f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
+                        f"λ = {row['lambda']:g} is {value}. Lower lr, sites_lr, clip or the largest λ."
+                    )
 
     def state(self) -> dict[str, Any]:
         """A copy of all that is needed to go on from here."""

@@ -14,6 +14,7 @@ import torch
 from pyro.infer import SVI
 from torch import Tensor
 
+from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.inference.objective import FairELBO, GuidedRun, Measured, beliefs
 from pyro_fairvae.inference.optimizer import MembersAdamW
@@ -169,7 +170,7 @@ def by_hand(
                 prior = ch.concentration(v).double()
                 total = total + (weights.kappa + weights.s) / table.rows * global_kl(ch.sites[v], k, prior)
         for name, size in model.prevalence_sites.items():
-            prior = torch.ones(size, dtype=torch.float64)
+            prior = torch.full((size,), program.settings.prior_pi, dtype=torch.float64)
             total = total + weights.kappa / table.rows * global_kl(name, k, prior)
     return total
 
@@ -187,7 +188,7 @@ def by_hand(
 def test_objective_and_gradients_equal_brute_force(
     groups: int, sites: str, prevalence: str, prior: str, bracket: str
 ) -> None:
-    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior)
+    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior, prior_pi=1.7)
     weights = ObjectiveWeights(
         bracket, elbo_weight=0.3, supervision_weight=0.9, reconstruction_weight=0.5, kl_weight=0.7
     )
@@ -214,6 +215,12 @@ def test_objective_and_gradients_equal_brute_force(
         assert mine is not None, name
         assert other is not None, name
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, math.inf, math.nan])
+def test_the_prior_of_pi_is_positive_and_finite(gamma: float) -> None:
+    with pytest.raises(InputError, match="prior_pi must be positive and finite"):
+        small_settings(prior_pi=gamma)
 
 
 def test_parts_by_member_sum_to_the_loss() -> None:

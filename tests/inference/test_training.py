@@ -13,7 +13,7 @@ from pyro_fairvae.guides import GLOBAL_GUIDES
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
 from torch import nn
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import DivergedError, InputError
 from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
@@ -183,7 +183,8 @@ def _norms(encoder: Members) -> list[torch.Tensor]:
 
 def test_a_diverged_run_says_so(splits: Splits) -> None:
     pyro.enable_validation(False)  # as in training; Pyro's own checks would be first
-    with pytest.raises(InputError, match=r"diverged: in epoch 1 .* λ = 0 .*Lower lr"):
+    assert not issubclass(DivergedError, InputError)
+    with pytest.raises(DivergedError, match=r"diverged: in epoch 1 .* λ = 0 .*Lower lr"):
         fit(splits.train, splits.validation, (0.0,), small_settings(lr=1e30))
 
 

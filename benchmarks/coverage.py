@@ -24,7 +24,7 @@ from scipy import stats
 
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import Missingness, split, synthetic
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import INTERVAL, guide_draws
 from pyro_fairvae.report import align, draw_ranks

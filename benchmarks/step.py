@@ -23,7 +23,8 @@ from torch.nn import functional
 
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Batch, Columns, Observed
 
@@ -155,7 +156,9 @@ def members_step(members: int, settings: Settings, batch: Batch, table: Observed
     objective = FairELBO(
         TABLE_ROWS, torch.ones(members), RiskLoss(settings.fairness), settings.objective_weights
     )
-    optimizer = MembersAdamW(settings.lr, settings.sites_lr, settings.weight_decay, settings.clip)
+    optimizer = MembersAdamW(
+        settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, program.site_parameters
+    )
     svi = SVI(program.model, program.guide, optimizer, objective)
     store = pyro.get_param_store()
     saved = [store.get_state()]

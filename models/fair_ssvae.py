@@ -71,6 +71,11 @@ class FairSSVAE(nn.Module):
             return {"pi": classes * groups}
         return {"pi_y": classes, "pi_a": groups}
 
+    @property
+    def channel_sites(self) -> tuple[str, ...]:
+        """Names of the Dirichlet sites of the channels' rows."""
+        return (*self.channel_a.sites, *self.channel_y.sites)
+
     def forward(self, batch: Batch) -> None:
         pyro.module("model", self)
         with pyro.plate("members", self.decoder.count, dim=-2):

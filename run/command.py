@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pyro_fairvae.base.devices import resolve_device
-from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.errors import DivergedError, InputError, require
 from pyro_fairvae.base.options import Option, option, options_of
 from pyro_fairvae.inference.training import skip_validation
 
@@ -115,7 +115,7 @@ def report(words: str) -> None:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse and act; the exit code: 2 for bad input, 130 when interrupted, 141 when stdout is closed."""
+    """Parse and act; exit code 2: bad input, 3: training diverged, 130: interrupted, 141: stdout closed."""
     arguments = parser.parse_args(argv)
     try:
         arguments.action(arguments)
@@ -126,6 +126,9 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
     except InputError as error:
         print(f"fairvae: {in_flags(error, arguments)}", file=sys.stderr)
         return 2
+    except DivergedError as error:
+        print(f"fairvae: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print(
             "\nfairvae: interrupted. The same command goes on; train needs --resume, and no --overwrite.",

@@ -10,7 +10,7 @@ import torch
 
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import Missingness, Splits, Table, load, split, synthetic
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from tests.support.small import small_settings
 
 torch.set_num_threads(1)

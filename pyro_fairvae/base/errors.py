@@ -1,4 +1,4 @@
-"""The one kind of error that is the caller's to mend."""
+"""Errors with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class InputError(ValueError):
     def __init__(self, message: str, *parameters: str) -> None:
         super().__init__(message)
         self.parameters = parameters
+
+
+class DivergedError(ArithmeticError):
+    """Training came to numbers that are not finite; the message says where, and which options to lower."""
 
 
 def choose(what: str, given: Any, table: Iterable[str]) -> str:

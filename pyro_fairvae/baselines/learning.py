@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.baselines.interface import Task
-from pyro_fairvae.inference.channel_refinement import cosine_share
 from pyro_fairvae.inference.optimizer import clip_members
-from pyro_fairvae.inference.program import Settings, trunks
+from pyro_fairvae.inference.program import trunks
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.tabular import Members, evaluating
 from pyro_fairvae.schema.observed import Features, in_pieces
 

@@ -26,13 +26,13 @@ from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.data.coded_columns import code_groups, code_labels
 from pyro_fairvae.data.table_encoder import FrameEncoder, as_frame, check_names
 from pyro_fairvae.data.user_table import OwnTable
+from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
 from pyro_fairvae.estimator.validation import check_groups, check_labels
 from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_on_validation, select
 from pyro_fairvae.inference import checkpoint
-from pyro_fairvae.inference.decision_refinement import decision_scores
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import INTERVALS, Settings
+from pyro_fairvae.inference.settings import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.draws import keep_draws
 from pyro_fairvae.posterior.summaries import calibrate_fit, summarise, withholding_rates
@@ -75,7 +75,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     intervals : {"calibrated", "given_h"}
         Those of ``channels_``: cross-fitted, or faster and too narrow.
     options : mapping, optional
-        Any other option of :class:`~pyro_fairvae.inference.program.Settings` by name, such as
+        Any other option of :class:`~pyro_fairvae.inference.settings.Settings` by name, such as
         ``{"prior_a": "paper"}``.
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.

@@ -13,7 +13,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import flatten
 from pyro_fairvae.data.table_encoder import FrameEncoder
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.documents import FitDocument
 from pyro_fairvae.storage.stored_model import StoredModel, fit_from, is_plain
 

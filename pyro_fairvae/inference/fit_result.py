@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyro_fairvae.inference.decision_refinement import decision_scores
+from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.inference.objective import beliefs
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.tabular import Encoded, evaluating
 from pyro_fairvae.risks import impute
 from pyro_fairvae.schema.observed import Features, Observed, in_pieces

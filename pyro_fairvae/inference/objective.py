@@ -2,106 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
+from pyro.distributions import TorchDistribution
 from pyro.infer import TraceEnum_ELBO
+from pyro.infer.traceenum_elbo import _compute_dice_elbo
+from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.options import option
 from pyro_fairvae.guides import Encoding, FactoredGuide
+from pyro_fairvae.inference.schedule import Schedule
+from pyro_fairvae.inference.settings import ObjectiveWeights
 from pyro_fairvae.models import FairSSVAE
-from pyro_fairvae.risks import Beliefs, RiskLoss
+from pyro_fairvae.risks import Beliefs, Estimate, RiskLoss
 from pyro_fairvae.schema.observed import Batch
 
-# κ, s and ω unless given, by objective; the first's s makes evidence on a channel count once.
-OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
-    "consistent": (0.02, lambda kappa: 1 - kappa, 1.0),
-    "paper": (1.0, lambda kappa: 1.0, 0.0),
-}
+
+@dataclass(frozen=True)
+class Measured:
+    """What a step says of itself: numbers without a gradient, which keep nothing else alive.
+
+    ``parts`` holds every part of the objective, (members,) each, with the sign and weight that it has in the
+    sum, ``loss``. ``gap`` is the risk without its weight.
+    """
+
+    loss: Tensor  # summed over members, ()
+    parts: dict[str, Tensor]
+    gap: Tensor  # (members,)
+    gap_error: Tensor  # its Monte Carlo standard error, (members,)
+    cells: Tensor  # how far the rate of each cell is from that over all groups, (members, cells)
 
 
 @dataclass(frozen=True)
-class ObjectiveWeights:
-    """Which likelihoods the objective takes, and the weights of its parts; see :class:`FairELBO`."""
+class Evaluation:
+    """The objective of a batch, which can be differentiated, and what was measured on the way."""
 
-    objective: str = option(
-        "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
-    )
-    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02, or 1 for 'paper')")
-    supervision_weight: float | None = option(
-        None,
-        "s, weight of the conditional likelihoods (default: 1 − κ: evidence counts once; 1 for 'paper')",
-    )
-    reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
-    kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
-    decision_weight: float | None = option(
-        None, "ω, weight of the error of softened decisions where λ > 0 (default: 1, or 0 for 'paper')"
-    )
-
-    def __post_init__(self) -> None:
-        choose("objective", self.objective, OBJECTIVES)
-        for name, value in (
-            ("elbo_weight", self.kappa),
-            ("reconstruction_weight", self.reconstruction_weight),
-            ("kl_weight", self.kl_weight),
-        ):
-            require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
-        require(
-            0 <= self.omega < float("inf"),
-            f"decision_weight must be finite and not negative, got {self.omega}.",
-        )
-        require(
-            0 <= self.s < float("inf"),
-            f"supervision_weight must be finite and not negative, got {self.s}; "
-            "it is 1 − elbo_weight unless given.",
-        )
-
-    @property
-    def kappa(self) -> float:
-        return OBJECTIVES[self.objective][0] if self.elbo_weight is None else self.elbo_weight
-
-    @property
-    def omega(self) -> float:
-        return OBJECTIVES[self.objective][2] if self.decision_weight is None else self.decision_weight
-
-    @property
-    def s(self) -> float:
-        if self.supervision_weight is None:
-            return OBJECTIVES[self.objective][1](self.kappa)
-        return self.supervision_weight
+    loss: Tensor
+    measured: Measured
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Which share of a weight is in force at each share of training done."""
+class GuidedRun:
+    """One run of the guide and of the model against it."""
 
-    risk_from: float = option(0.2, "share of training after which λ starts to rise from 0")
-    risk_full: float = option(0.6, "share of training from which λ is in full force")
-    kl_full: float = option(0.1, "share of training from which the KL of z is in full force")
+    model_trace: Trace
+    guide_trace: Trace
+    encoding: Encoding  # what the guide returned
 
-    def __post_init__(self) -> None:
-        require(
-            0 <= self.risk_from <= self.risk_full <= 1 and 0 <= self.kl_full <= 1,
-            "risk_from, risk_full and kl_full are shares of training within [0, 1], the first at most the "
-            f"second; got {self.risk_from}, {self.risk_full} and {self.kl_full}.",
+    def kl(self, site: str) -> Tensor:
+        """KL of a site from its prior in closed form, summed over rows, (members,)."""
+        posterior, prior = (
+            cast(TorchDistribution, trace.nodes[site]["fn"]) for trace in (self.guide_trace, self.model_trace)
         )
-
-    def risk(self, progress: float) -> float:
-        return _ramp(progress, self.risk_from, self.risk_full)
-
-    def kl(self, progress: float) -> float:
-        return _ramp(progress, 0.0, self.kl_full)
-
-
-def _ramp(at: float, start: float, full: float) -> float:
-    return 1.0 if at >= full else max(0.0, (at - start) / (full - start))
+        return kl_divergence(posterior, prior).sum(-1)
 
 
 class FairELBO(TraceEnum_ELBO):
@@ -127,10 +85,8 @@ class FairELBO(TraceEnum_ELBO):
     The imputers P_g and r have a likelihood of their own, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), which
     reaches their heads only.
 
-    ``lambdas`` is λ, a number for each member. After each step :attr:`parts` holds every part,
-    a (members,) tensor each, with the sign and weight that it has in the sum; :attr:`gap` is the risk
-    without its weight, :attr:`gap_error` its Monte Carlo standard error, and :attr:`cells` says how far the
-    rate of each cell is from that over all groups.
+    ``lambdas`` is λ, a number for each member. :meth:`evaluate` returns the loss and what was measured on
+    the way; nothing of a step stays here but the risk's memory of earlier batches.
     """
 
     def __init__(
@@ -147,64 +103,87 @@ class FairELBO(TraceEnum_ELBO):
         self.risk = risk
         self.weights = weights or ObjectiveWeights()
         self.schedule = schedule or Schedule()
-        self.progress = 1.0
-        self.parts: dict[str, Tensor] = {}
-        self.gap = self.gap_error = torch.zeros_like(lambdas)
-        self.cells = lambdas.new_zeros(len(lambdas), 0)
 
-    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
-        self._traces = super()._get_trace(model, guide, args, kwargs)
-        return self._traces
-
-    def loss_and_grads(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:
-        loss = self.differentiable_loss(model, guide, batch)
+    def loss_and_grads(
+        self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, progress: float = 1.0
+    ) -> float:
+        loss = self.evaluate(model, guide, batch, progress).loss
         loss.backward()
         return loss.item()
 
-    def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> float:
+    def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, progress: float = 1.0) -> float:
         """The objective as a number; unlike a step, it leaves the risk's memory as it was."""
         remembered = self.risk.estimator.state()
-        with torch.enable_grad():  # TraceEnum_ELBO refuses to compute what cannot be differentiated
-            loss = self.differentiable_loss(model, guide, batch).item()
+        loss = self.evaluate(model, guide, batch, progress).loss.item()
         self.risk.estimator.load_state(remembered)
         return loss
 
-    def differentiable_loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> Tensor:
-        """The objective, summed over members; :attr:`parts` is set beside it."""
-        scales = SiteScales(self.weights, batch.rows)
-        enumerated = super().differentiable_loss(scales(model), scales(guide), batch)
-        encoding = self._traces[1].nodes["_RETURN"]["value"]
-        closed = self._closed_form_kls(batch.rows)
-        beside = self._beside_elbo(encoding, batch, model)
-        self._report(closed | beside, batch.rows)
-        return enumerated + sum(part.sum() for part in (closed | beside).values())
+    def differentiable_loss(
+        self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, progress: float = 1.0
+    ) -> Tensor:
+        return self.evaluate(model, guide, batch, progress).loss
 
-    def _closed_form_kls(self, batch_rows: int) -> dict[str, Tensor]:
+    def evaluate(
+        self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, progress: float = 1.0
+    ) -> Evaluation:
+        """The objective of a batch when the share ``progress`` of training is done."""
+        return self.evaluate_run(self.run(model, guide, batch), model, batch, progress)
+
+    def run(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> GuidedRun:
+        """Run the guide, and the model against it, y and a enumerated."""
+        closed = frozenset(("z", *model.prevalence_sites, *model.channel_sites))
+        scales = SiteScales(self.weights, batch.rows, closed)
+        encodings: list[Encoding] = []
+
+        def encoding_guide(batch: Batch) -> None:
+            encodings.append(guide(batch))
+
+        ((model_trace, guide_trace),) = self._get_traces(scales(model), scales(encoding_guide), (batch,), {})
+        (encoding,) = encodings
+        return GuidedRun(model_trace, guide_trace, encoding)
+
+    def evaluate_run(
+        self, run: GuidedRun, model: FairSSVAE, batch: Batch, progress: float = 1.0
+    ) -> Evaluation:
+        """The objective of a run that :meth:`run` made."""
+        kls = self._closed_form_kls(run, model, batch.rows, self.schedule.kl(progress))
+        risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress))
+        differentiable = kls | beside
+        loss = self._enumerated(run) + sum(part.sum() for part in differentiable.values())
+        parts = self._enumerated_parts(run, batch.rows)
+        parts |= {name: part.detach().expand_as(self.lambdas) for name, part in differentiable.items()}
+        return Evaluation(
+            loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells)
+        )
+
+    @staticmethod
+    def _enumerated(run: GuidedRun) -> Tensor:
+        """Minus the ELBO with y and a summed out, but for the KLs that are taken in closed form."""
+        loss: Tensor = -_compute_dice_elbo(run.model_trace, run.guide_trace)
+        return loss
+
+    def _closed_form_kls(
+        self, run: GuidedRun, model: FairSSVAE, batch_rows: int, kl_share: float
+    ) -> dict[str, Tensor]:
         """KLs that :class:`SiteScales` took out of the enumerated ELBO, with their weights."""
-        model_trace, guide_trace = self._traces
-        weights = self.weights
-        kl_weight = weights.kappa * weights.kl_weight * self.schedule.kl(self.progress)
-        parts = {"kl_z": self.lambdas.new_zeros(())}
-        parts |= {"kl_channels": parts["kl_z"], "kl_pi": parts["kl_z"]}
-        for name, site in guide_trace.nodes.items():
-            if site["type"] != "sample" or not in_closed_form(name):
-                continue
-            kl = kl_divergence(site["fn"], model_trace.nodes[name]["fn"]).sum(-1)
-            if name == "z":
-                parts["kl_z"] = kl * (kl_weight / batch_rows)
-            elif name.startswith("channel_"):
-                parts["kl_channels"] = parts["kl_channels"] + kl * ((weights.kappa + weights.s) / self.rows)
-            else:
-                parts["kl_pi"] = parts["kl_pi"] + kl * (weights.kappa / self.rows)
-        return parts
+        weights, none = self.weights, self.lambdas.new_zeros(())
+        kl_weight = weights.kappa * weights.kl_weight * kl_share
+        channel_weight, pi_weight = (weights.kappa + weights.s) / self.rows, weights.kappa / self.rows
+        return {
+            "kl_z": run.kl("z") * (kl_weight / batch_rows),
+            "kl_channels": sum((run.kl(site) * channel_weight for site in model.channel_sites), none),
+            "kl_pi": sum((run.kl(site) * pi_weight for site in model.prevalence_sites), none),
+        }
 
-    def _beside_elbo(self, encoding: Encoding, batch: Batch, model: FairSSVAE) -> dict[str, Tensor]:
+    def _beside_elbo(
+        self, encoding: Encoding, batch: Batch, model: FairSSVAE, risk_share: float
+    ) -> tuple[Estimate, dict[str, Tensor]]:
+        """The risk, and the parts that are no part of the ELBO, with their weights."""
         evidence_a = encoding.log_joint_a.logsumexp(-1)
         evidence_y = encoding.log_joint_y.logsumexp(-1)
         if self.weights.objective == "paper":
             evidence_a = evidence_a * model.channel_a.stated(batch.a_obs)
             evidence_y = evidence_y * model.channel_y.stated(batch.y_obs)
-        share = self.schedule.risk(self.progress)
         held = beliefs(encoding, model.channel_a.stated(batch.a_obs))
         learned = held.log_joint.flatten(-2).logsumexp(-1)
         if batch.propagated_labels is not None:
@@ -213,20 +192,19 @@ class FairELBO(TraceEnum_ELBO):
             )
         risk = self.risk(encoding.heads.class_logits, held, self.lambdas)
         decisions = self.risk.decision_error(encoding.heads.class_logits, held)
-        self.gap, self.gap_error, self.cells = risk.value.detach(), risk.standard_error, risk.cells
-        return {
+        return risk, {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
             "imputer": -learned.mean(-1),
-            "decisions": share * self.weights.omega * (self.lambdas > 0) * decisions,
-            "risk": share * risk.penalty,
+            "decisions": risk_share * self.weights.omega * (self.lambdas > 0) * decisions,
+            "risk": risk_share * risk.penalty,
         }
 
     @torch.no_grad()
-    def _report(self, beside: dict[str, Tensor], batch_rows: int) -> None:
-        """Split the enumerated ELBO by site and member, E_q of each site's term over y and a."""
-        model_trace, guide_trace = self._traces
-        q_y, q_a = (guide_trace.nodes[site]["unscaled_log_prob"].exp() for site in ("y", "a"))
+    def _enumerated_parts(self, run: GuidedRun, batch_rows: int) -> dict[str, Tensor]:
+        """The enumerated ELBO by site and member: E_q of each site's term over y and a, (members,) each."""
+        model_nodes, guide_nodes = run.model_trace.nodes, run.guide_trace.nodes
+        q_y, q_a = (guide_nodes[site]["unscaled_log_prob"].exp() for site in ("y", "a"))
         both = q_a * q_y  # (groups, classes, members, rows)
 
         def expected(log_prob: Tensor) -> Tensor:
@@ -235,15 +213,12 @@ class FairELBO(TraceEnum_ELBO):
         parts = {}
         scale = self.weights.kappa / batch_rows
         for site in ("x", "a_obs", "y_obs"):
-            term = expected(model_trace.nodes[site]["unscaled_log_prob"])
+            term = expected(model_nodes[site]["unscaled_log_prob"])
             parts[site] = -term * scale * (self.weights.reconstruction_weight if site == "x" else 1.0)
         for site in ("y", "a"):
-            log_ratio = (
-                guide_trace.nodes[site]["unscaled_log_prob"] - model_trace.nodes[site]["unscaled_log_prob"]
-            )
+            log_ratio = guide_nodes[site]["unscaled_log_prob"] - model_nodes[site]["unscaled_log_prob"]
             parts[f"kl_{site}"] = expected(log_ratio) * scale
-        parts |= {name: part.detach() for name, part in beside.items()}
-        self.parts = {name: part.expand_as(self.lambdas) for name, part in parts.items()}
+        return parts
 
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
@@ -270,21 +245,17 @@ def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_
     return replace(held, label=propagated.log() + torch.where(label_stated.unsqueeze(-1), 0.0, odds))
 
 
-def in_closed_form(site: str) -> bool:
-    """Whether the KL of a site is taken in closed form, outside the enumerated ELBO."""
-    return site == "z" or site.startswith(("channel_", "pi"))
-
-
 class SiteScales(Messenger):
-    """Gives each row's sites their weight, and takes the closed-form sites out of the sampled ELBO."""
+    """Gives each row's sites their weight, and takes those of ``closed`` out of the sampled ELBO."""
 
-    def __init__(self, weights: ObjectiveWeights, batch_rows: int) -> None:
+    def __init__(self, weights: ObjectiveWeights, batch_rows: int, closed: frozenset[str]) -> None:
         super().__init__()
+        self.closed = closed
         self.row = weights.kappa / batch_rows
         self.x = self.row * weights.reconstruction_weight
 
     def _pyro_sample(self, msg: Any) -> None:
-        if in_closed_form(msg["name"]):
+        if msg["name"] in self.closed:
             msg["mask"] = False
         elif not site_is_subsample(msg):
             msg["scale"] = msg["scale"] * (self.x if msg["name"] == "x" else self.row)

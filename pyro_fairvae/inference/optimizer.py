@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyro
@@ -15,41 +15,46 @@ class MembersAdamW(PyroOptim):
     """AdamW over parameters with a leading dimension of members.
 
     Pyro keeps an optimiser for each parameter; this keeps one, with two rates: ``lr`` for networks and
-    ``sites_lr`` for the few parameters of shared sites (``guide…sites.…``), which carry no weight decay, as
-    those do not whose names end as one of ``spared`` does. Gradients are clipped to ``clip`` in norm *for
-    each member*, so that members never mix.
+    ``sites_lr`` for the few parameters of shared sites, named by ``sites``, which carry no weight decay, as
+    those named by ``undecayed`` do not. Names are those of Pyro's parameter store. Gradients are clipped to
+    ``clip`` in norm *for each member*, so that members never mix.
     """
 
     def __init__(
-        self, lr: float, sites_lr: float, weight_decay: float, clip: float, spared: Sequence[str] = ()
+        self,
+        lr: float,
+        sites_lr: float,
+        weight_decay: float,
+        clip: float,
+        sites: Collection[str] = (),
+        undecayed: Collection[str] = (),
     ) -> None:
         super().__init__(torch.optim.AdamW, {})
-        self.rates = {"networks": lr, "spared": lr, "sites": sites_lr}
-        self.spared = tuple(spared)
+        self.rates = {"networks": lr, "undecayed": lr, "sites": sites_lr}
+        self.sites, self.undecayed = frozenset(sites), frozenset(undecayed)
         self.weight_decay = weight_decay
         self.clip = clip
-        self.share = 1.0  # of the rates, set by a schedule
         self.optimizer: torch.optim.AdamW | None = None
         self._waiting: dict[str, Any] | None = None
 
-    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
+    def __call__(self, params: Iterable[Tensor], share: float = 1.0, **kwargs: Any) -> None:
+        """A step with ``share`` of the rates."""
         if self.optimizer is None:
             self.optimizer = self._build(list(params))
         groups = self.optimizer.param_groups
         clip_members([p.grad for group in groups for p in group["params"] if p.grad is not None], self.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.share * self.rates[group["name"]]
+            group["lr"] = share * self.rates[group["name"]]
         self.optimizer.step()
 
     def _build(self, params: list[Tensor]) -> torch.optim.AdamW:
         store = pyro.get_param_store()
         named = sorted(((str(store.param_name(param)), param) for param in params), key=lambda pair: pair[0])
-        sites = [param for name, param in named if "sites." in name]
-        others = [(name, param) for name, param in named if "sites." not in name]
-        spared = [param for name, param in others if name.endswith(self.spared)]
-        networks = [param for name, param in others if not name.endswith(self.spared)]
+        sites = [param for name, param in named if name in self.sites]
+        undecayed = [param for name, param in named if name in self.undecayed]
+        networks = [param for name, param in named if name not in self.sites | self.undecayed]
         groups = [
-            {"name": "spared", "params": spared, "weight_decay": 0.0},
+            {"name": "undecayed", "params": undecayed, "weight_decay": 0.0},
             {"name": "networks", "params": networks, "weight_decay": self.weight_decay},
             {"name": "sites", "params": sites, "weight_decay": 0.0},
         ]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
+from pyro.params.param_store import param_with_module_name
 from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.channels.priors import PRIOR_PRESETS, channel, parse
-from pyro_fairvae.data.batches import AUGMENTATIONS
+from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
-from pyro_fairvae.inference.objective import ObjectiveWeights, Schedule
-from pyro_fairvae.models import LIKELIHOODS, PREVALENCES, FairSSVAE
+from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.nn.images import TRUNKS, ConvDecoder, SmallCNN, WideResNet
 from pyro_fairvae.nn.tabular import (
     ColumnDecoder,
@@ -28,92 +25,8 @@ from pyro_fairvae.nn.tabular import (
     mlp_trunk,
     piece_edges,
 )
-from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Columns, Observed
-
-INTERVALS = ("calibrated", "given_h")
-PRECISIONS = ("auto", "full", "mixed")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
-
-    fairness: RiskSettings = nested(RiskSettings)
-    objective_weights: ObjectiveWeights = nested(ObjectiveWeights)
-    schedule: Schedule = nested(Schedule)
-    prior_a: str = option(
-        "truthful",
-        f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
-    )
-    prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
-    intervals: str | None = option(
-        None,
-        "who withholds, in posterior.json: calibrated (cross-fitted) or given_h (the guide's, pooled over "
-        "members) (default: calibrated, or given_h for the objective 'paper')",
-    )
-    prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
-    likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
-    sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
-    trunk: str | None = option(
-        None,
-        f"the encoder's trunk: mlp for tables; {', '.join(TRUNKS)} for images, wrn28_2 as in the paper "
-        "(default: mlp or cnn)",
-    )
-    hidden: int = option(128, "width of the encoder's layers")
-    layers: int = option(3, "number of the encoder's layers")
-    pieces: int = option(16, "pieces into which the encoder cuts each number; 0: none, as in the paper")
-    latent: int = option(16, "dimension of z")
-    decoder_hidden: int = option(64, "width of the decoder's hidden layer")
-    epochs: int = option(30, "passes over the training rows")
-    batch: int = option(1024, "rows in a step")
-    lr: float = option(1e-3, "learning rate of the networks, falling to 0 along a cosine")
-    sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
-    weight_decay: float = option(1e-4, "weight decay of the networks")
-    clip: float = option(5.0, "largest norm of a member's gradient")
-    precision: str = option(
-        "auto", f"{', '.join(PRECISIONS)}: products in bfloat16 (auto: for images on a GPU)"
-    )
-    augmentation: str = option(
-        "flip_crop", f"what is done to training images, anew in each step: {', '.join(AUGMENTATIONS)}"
-    )
-
-    def __post_init__(self) -> None:
-        for what, given, table in (
-            ("prevalence", self.prevalence, PREVALENCES),
-            ("likelihood", self.likelihood, LIKELIHOODS),
-            ("guide of shared sites", self.sites, GLOBAL_GUIDES),
-            ("augmentation", self.augmentation, AUGMENTATIONS),
-            ("precision", self.precision, PRECISIONS),
-        ):
-            choose(what, given, table)
-        if self.trunk is not None:
-            choose("trunk", self.trunk, ("mlp", *TRUNKS))
-        choose("kind of intervals", self.kind_of_intervals, INTERVALS)
-        for prior in (self.prior_a, self.prior_y):
-            parse(prior)
-        for name in ("hidden", "layers", "latent", "decoder_hidden", "epochs", "batch"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
-        require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
-        for name in ("lr", "sites_lr", "clip"):
-            value = getattr(self, name)
-            require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
-        require(
-            0 <= self.weight_decay < math.inf,
-            f"weight_decay must be finite and not negative, got {self.weight_decay}.",
-        )
-
-    def mixed(self, columns: Columns | Pixels, device: torch.device | str) -> bool:
-        """Whether networks take products in bfloat16."""
-        images_on_gpu = isinstance(columns, Pixels) and torch.device(device).type == "cuda"
-        return self.precision == "mixed" or (self.precision == "auto" and images_on_gpu)
-
-    @property
-    def kind_of_intervals(self) -> str:
-        if self.intervals is None:
-            return "calibrated" if self.objective_weights.objective == "consistent" else "given_h"
-        return self.intervals
 
 
 def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Module]:
@@ -182,6 +95,7 @@ class Program:
             channel_a,
             channel_y,
             prevalence=settings.prevalence,
+            gamma=settings.prior_pi,
             likelihood=settings.likelihood,
         )
         start = {
@@ -202,10 +116,18 @@ class Program:
         return self
 
     @property
-    def undecayed(self) -> tuple[str, ...]:
-        """How the names of parameters end that weight decay would harm: of images, norms and scales."""
-        images = isinstance(self.model.columns, Pixels)
-        return (*(f"encoder.{name}" for name in self.guide.encoder.norms), "log_scale") if images else ()
+    def site_parameters(self) -> frozenset[str]:
+        """Pyro's names of the parameters of the sites that all rows share."""
+        names = (name for name, _ in self.guide.sites.named_parameters(prefix="sites"))
+        return frozenset(param_with_module_name("guide", name) for name in names)
+
+    @property
+    def undecayed_parameters(self) -> frozenset[str]:
+        """Pyro's names of parameters that weight decay would harm: of images, norms and scales."""
+        if not isinstance(self.model.columns, Pixels):
+            return frozenset()
+        norms = (param_with_module_name("guide", f"encoder.{name}") for name in self.guide.encoder.norms)
+        return frozenset((*norms, param_with_module_name("model", "log_scale")))
 
     def state(self) -> dict[str, Tensor]:
         """All parameters and buffers, each with its leading dimension of members (a view, not a copy)."""

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from pyro.infer import SVI
 from torch import Tensor
 
-from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.errors import DivergedError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.data.batches import altered, batches
-from pyro_fairvae.inference.channel_refinement import cosine_share, refine_channels
-from pyro_fairvae.inference.decision_refinement import refine_decisions
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
+from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.risks import RiskLoss, propagate_labels
+from pyro_fairvae.schema.cells import Cell
 from pyro_fairvae.schema.observed import Batch, Observed
 
 
@@ -130,10 +131,16 @@ class _Run:
             settings.schedule,
         )
         self.optimizer = MembersAdamW(
-            settings.lr, settings.sites_lr, settings.weight_decay, settings.clip, self.program.undecayed
+            settings.lr,
+            settings.sites_lr,
+            settings.weight_decay,
+            settings.clip,
+            sites=self.program.site_parameters,
+            undecayed=self.program.undecayed_parameters,
         )
-        self.svi = SVI(self.program.model, self.program.guide, self.optimizer, self.objective)
-        self.cells = [f"cell_y{y}_a{a}" for y, a in settings.fairness.cells(train.classes, train.groups)]
+        self.svi = MeasuredSVI(self.program.model, self.program.guide, self.optimizer, self.objective)
+        compared = settings.fairness.cells(train.classes, train.groups)
+        self.cells = [Cell(y, a).column for y, a in compared]
         self.steps = math.ceil(train.rows / settings.batch)
         self.epoch = 0
         self.history: list[dict[str, float]] = []
@@ -158,10 +165,14 @@ class _Run:
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
             with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
-                refine_channels(self.program, self.train)
+                refine_channels(self.program, self.train, self.settings.channel_steps)
                 chosen = _copy(self.program.state())
         adjustment = refine_decisions(
-            self.program, self.train, self.objective.lambdas, self.settings.fairness
+            self.program,
+            self.train,
+            self.objective.lambdas,
+            self.settings.fairness,
+            self.settings.decision_steps,
         )
         return Fit(
             self.program,
@@ -180,16 +191,11 @@ class _Run:
             order = self._order().tensor_split(self.steps, dim=-1)
             for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
-                self.objective.progress = done
-                self.optimizer.share = cosine_share(done)
-                self.svi.step(self._with_propagated_labels(batch, index))
-                measured = self.objective.parts | {
-                    "gap": self.objective.gap,
-                    "gap_error": self.objective.gap_error,
-                }
-                measured |= dict(zip(self.cells, self.objective.cells.unbind(-1), strict=True))
-                for name, part in measured.items():
-                    sums[name] = sums.get(name, 0) + part
+                measured = self.svi.step(self._with_propagated_labels(batch, index), done)
+                columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
+                columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
+                for name, column in columns.items():
+                    sums[name] = sums.get(name, 0) + column
         return {name: total / self.steps for name, total in sums.items()}
 
     def _refresh_propagated_labels(self) -> None:
@@ -254,11 +260,11 @@ class _Run:
     def _check_finite(rows: list[dict[str, float]]) -> None:
         for row in rows:
             for name, value in row.items():
-                require(
-                    math.isfinite(value),
-                    f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
-                    f"λ = {row['lambda']:g} is {value}. Lower lr, sites_lr, clip or the largest λ.",
-                )
+                if not math.isfinite(value):
+                    raise DivergedError(
+                        f"training diverged: in epoch {row['epoch']:g} {name} of the member with "
+                        f"λ = {row['lambda']:g} is {value}. Lower lr, sites_lr, clip or the largest λ."
+                    )
 
     def state(self) -> dict[str, Any]:
         """A copy of all that is needed to go on from here."""

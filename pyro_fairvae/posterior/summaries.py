@@ -18,7 +18,7 @@ from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.channels import priors
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.schema.attributes import UNAVAILABLE

@@ -20,6 +20,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.posterior.summaries import ChannelDraws
 from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.schema.cells import Cell
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -91,11 +92,11 @@ def draw_training(
         )
     risks.set_ylim(bottom=0)
     risks.set_title("risk (%), band: ±2 Monte Carlo s.e.", fontsize=9)
-    names = [name for name in own[0] if name.startswith("cell_")]
-    for name, colour, style in zip(names, cycle(COLOURS), cycle(["-", "--", ":", "-."]), strict=False):
-        y, a = (int(part[1:]) for part in name.removeprefix("cell_").split("_"))
-        values = [100 * row[name] for row in own]
-        cells.plot(epochs, values, style, color=colour, linewidth=1.2, label=f"{classes[y]}, {groups[a]}")
+    compared = [cell for cell in map(Cell.of_column, own[0]) if cell is not None]
+    for cell, colour, style in zip(compared, cycle(COLOURS), cycle(["-", "--", ":", "-."]), strict=False):
+        values = [100 * row[cell.column] for row in own]
+        label = f"{classes[cell.y]}, {groups[cell.a]}"
+        cells.plot(epochs, values, style, color=colour, linewidth=1.2, label=label)
     cells.axhline(0, color="grey", linewidth=0.6)
     cells.set_title(f"rate of a cell less that of all groups (%), λ={weight:g}", fontsize=9)
     for axes in (parts, risks, cells):

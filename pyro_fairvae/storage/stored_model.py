@@ -20,7 +20,8 @@ from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_encoder import FrameEncoder
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import (
     Classes,

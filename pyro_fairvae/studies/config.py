@@ -21,7 +21,7 @@ from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Missingness, load
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.attributes import Attributes
 

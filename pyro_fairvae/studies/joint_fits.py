@@ -16,7 +16,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data import Splits
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.summaries import INTERVAL, Calibrated, calibrate_fit
 from pyro_fairvae.schema.observed import Observed

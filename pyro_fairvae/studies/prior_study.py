@@ -18,7 +18,7 @@ from pyro_fairvae.base.options import build, option
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Splits, split, synthetic
 from pyro_fairvae.evaluation.metrics import evaluate
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import stack_features
 from pyro_fairvae.studies.config import DataConfig

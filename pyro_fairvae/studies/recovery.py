@@ -16,7 +16,7 @@ from pyro_fairvae.base.files import make_folder, write_csv
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import DATASETS, LEVELS, split
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
 

@@ -25,7 +25,7 @@ from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
 from pyro_fairvae.evaluation.members import judge
 from pyro_fairvae.evaluation.selection import Decider, select
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import calibrate_fit
 from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK

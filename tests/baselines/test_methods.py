@@ -16,7 +16,7 @@ from pyro_fairvae.baselines.fairrf import fit_fairrf
 from pyro_fairvae.baselines.guesses import confident_groups, guess_groups, guess_labels
 from pyro_fairvae.data import Missingness, Splits, split, split_complete, synthetic
 from pyro_fairvae.evaluation.metrics import evaluate
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.attributes import Attributes
 
 MISSING = Missingness((0.6, 0.3))

@@ -11,7 +11,7 @@ import torch
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.studies.config import DataConfig
 

@@ -23,21 +23,16 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference.training import Progress
-from tests.support.user_tables import LABEL_RATE, RATES, SMALLEST, Made, made_table, refine_quickly, tiny
+from tests.support.user_tables import LABEL_RATE, RATES, SMALL, SMALLEST, Made, made_table, tiny
 
 WEIGHTS = (0.0, 0.4, 1.6)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    refine_quickly(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> FairSSVAEClassifier:
     """A fit on 2,000 rows. Tests select members as they like."""
     made = made_table(2000)
-    model = tiny(lambdas=WEIGHTS, epochs=10, hidden=32, layers=2, intervals="calibrated")
+    model = tiny(lambdas=WEIGHTS, epochs=10, hidden=32, layers=2, intervals="calibrated", options=SMALL)
     return model.fit(made.X, made.y_obs, sensitive_features=made.a_obs)
 
 
@@ -121,7 +116,7 @@ def test_decisions_are_the_largest_probabilities(
     np.testing.assert_array_equal(fitted.classes_[probability.argmax(1)], fitted.predict(new.X))
 
 
-def test_three_classes_and_three_groups(quick: None) -> None:
+def test_three_classes_and_three_groups() -> None:
     draw = np.random.default_rng(0)
     X, y, a = draw.normal(size=(90, 3)), draw.integers(3, size=90), draw.integers(3, size=90)
     model = tiny(lambdas=(0.0, 5.0)).fit(X + y[:, None], y, a)
@@ -191,7 +186,7 @@ def test_a_limit_that_no_member_keeps_is_said() -> None:
     assert model.selected_ == model.frontier_["error"].idxmin()
 
 
-def test_no_held_out_row_that_tells(quick: None, small: Made) -> None:
+def test_no_held_out_row_that_tells(small: Made) -> None:
     """Then no member is known to be more accurate or fairer, and the fit still ends."""
     y, a = (pd.Series([*values, *[None] * 78], dtype=object) for values in (("no", "yes"), ("f", "m")))
     model = tiny(max_disparity=1, epochs=1, options=SMALLEST | {"imputer": "stated"})
@@ -237,7 +232,7 @@ def test_a_clone_is_unfitted_and_has_the_parameters(fitted: FairSSVAEClassifier)
             deed()
 
 
-def test_pipeline_and_search_with_routed_groups(quick: None, routing: None, small: Made) -> None:
+def test_pipeline_and_search_with_routed_groups(routing: None, small: Made) -> None:
     """Groups reach each fit, cut to its rows; gaps in labels ask for folds that are not stratified."""
     model = tiny(epochs=1).set_fit_request(sensitive_features=True)
     scaled = make_column_transformer((StandardScaler(), [f"x{j}" for j in range(8)]), remainder="drop")
@@ -263,15 +258,13 @@ def test_pipeline_and_search_with_routed_groups(quick: None, routing: None, smal
 def expected() -> FairSSVAEClassifier:
     """A fit on the small table, its gaps as pandas has them."""
     made = made_table(80)
-    with pytest.MonkeyPatch.context() as patch:
-        refine_quickly(patch)
-        return tiny(epochs=1).fit(made.X, made.y_obs, made.a_obs)
+    return tiny(epochs=1).fit(made.X, made.y_obs, made.a_obs)
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA], ids=["None", "NaN", "NA"])
 @pytest.mark.parametrize("kind", ["Series", "array", "list", "DataFrame"])
 def test_groups_and_labels_in_every_form_are_the_same(
-    quick: None, small: Made, expected: FairSSVAEClassifier, gap: Any, kind: str
+    small: Made, expected: FairSSVAEClassifier, gap: Any, kind: str
 ) -> None:
     forms = {
         "Series": lambda values: pd.Series(values, index=range(900, 980)),
@@ -290,7 +283,7 @@ def test_groups_and_labels_in_every_form_are_the_same(
     )
 
 
-def test_two_sensitive_columns_are_combined(quick: None, small: Made) -> None:
+def test_two_sensitive_columns_are_combined(small: Made) -> None:
     draw = np.random.default_rng(0)
     young = pd.Series(draw.random(80) < 0.5, dtype="boolean").mask(draw.random(80) < 0.2)
     both = pd.DataFrame({"sex": small.a_obs, "young": young})
@@ -305,7 +298,7 @@ def test_two_sensitive_columns_are_combined(quick: None, small: Made) -> None:
     np.testing.assert_allclose(found[certain, 1], 1, atol=1e-6)
 
 
-def test_words_that_mean_nothing_is_stated(quick: None, small: Made) -> None:
+def test_words_that_mean_nothing_is_stated(small: Made) -> None:
     said = small.a_obs.fillna("prefer not to say")
     model = tiny(missing_values=("prefer not to say",)).fit(small.X, small.y_obs, said)
     expected = tiny().fit(small.X, small.y_obs, small.a_obs)
@@ -316,7 +309,7 @@ def test_words_that_mean_nothing_is_stated(quick: None, small: Made) -> None:
     )
 
 
-def test_without_groups_there_is_one_member_and_a_warning(quick: None, small: Made) -> None:
+def test_without_groups_there_is_one_member_and_a_warning(small: Made) -> None:
     with pytest.warns(UserWarning, match="no sensitive_features were given, so nothing is made fair"):
         model = tiny().fit(small.X, small.y_obs)
     assert (model.groups_, list(model.frontier_["lambda"])) == ((), [0.0])
@@ -325,7 +318,7 @@ def test_without_groups_there_is_one_member_and_a_warning(quick: None, small: Ma
         model.predict_groups_proba(small.X)
 
 
-def test_tables_and_arrays_may_stand_for_each_other(quick: None, small: Made) -> None:
+def test_tables_and_arrays_may_stand_for_each_other(small: Made) -> None:
     """As everywhere in scikit-learn: by place, and with its warning."""
     table = small.X.drop(columns="c")
     model = tiny(epochs=1).fit(table, small.y_obs, small.a_obs)
@@ -341,7 +334,7 @@ def test_tables_and_arrays_may_stand_for_each_other(quick: None, small: Made) ->
 # Repeating, interrupting, watching.
 
 
-def test_the_same_seed_gives_the_same_model_and_another_does_not(quick: None, small: Made) -> None:
+def test_the_same_seed_gives_the_same_model_and_another_does_not(small: Made) -> None:
     first, again, other = (
         tiny(random_state=seed).fit(small.X, small.y_obs, small.a_obs).predict_proba(small.X)
         for seed in (3, 3, 4)
@@ -359,7 +352,7 @@ def interrupt_after_two(done: Progress) -> None:
         interrupt()
 
 
-def test_an_interrupted_fit_goes_on_to_the_same_numbers(quick: None, small: Made, tmp_path: Path) -> None:
+def test_an_interrupted_fit_goes_on_to_the_same_numbers(small: Made, tmp_path: Path) -> None:
     path = tmp_path / "folder" / "state.pt"
     whole = tiny(epochs=4).fit(small.X, small.y_obs, small.a_obs)
     broken = tiny(epochs=4, checkpoint=path, callback=interrupt_after_two)
@@ -378,7 +371,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_numbers(quick: None, small: Made
 
 
 def test_an_interrupt_after_training_loses_nothing(
-    quick: None, small: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Intervals may take as long as training, so the checkpoint stays until they are there."""
     model = tiny(checkpoint=tmp_path / "state.pt")
@@ -394,7 +387,7 @@ def test_an_interrupt_after_training_loses_nothing(
     np.testing.assert_array_equal(model.predict_proba(small.X), expected.predict_proba(small.X))
 
 
-def test_a_fit_is_silent_unless_asked(quick: None, small: Made, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_is_silent_unless_asked(small: Made, capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[tuple[int, int]] = []
     model = tiny(epochs=3, callback=lambda done: seen.append((done.epoch, done.epochs)))
     model.fit(small.X, small.y_obs, small.a_obs).predict(small.X)
@@ -462,7 +455,7 @@ def test_bad_input_is_told_before_training(
         tiny(**changes).fit(rows["X"], rows["y"], rows["a"])
 
 
-def test_columns_that_say_nothing_are_left_out_with_a_warning(quick: None, small: Made) -> None:
+def test_columns_that_say_nothing_are_left_out_with_a_warning(small: Made) -> None:
     more = small.X.assign(same=7, empty=np.nan)
     with pytest.warns(UserWarning, match="'same': it has one value, 7; 'empty': all its values are missing"):
         model = tiny(epochs=1).fit(more, small.y_obs, small.a_obs)

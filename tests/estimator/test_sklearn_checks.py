@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from tests.support.user_tables import SMALLEST, refine_quickly, tiny
+from tests.support.user_tables import SMALLEST, tiny
 
 # Few and long steps: some checks ask for an accuracy.
 ESTIMATOR = tiny(lambdas=(0.0,), epochs=3, batch=64, options=SMALLEST | {"lr": 0.1})
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    refine_quickly(monkeypatch)
 
 
 @parametrize_with_checks([ESTIMATOR])

@@ -9,7 +9,7 @@ import torch
 from pyro_fairvae.data import Splits
 from pyro_fairvae.evaluation.members import evaluate_members
 from pyro_fairvae.evaluation.selection import select, standard_error
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.risks import RISKS, CellSums
 

@@ -8,7 +8,7 @@ import torch
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import Missingness, split, synthetic
 from pyro_fairvae.evaluation.metrics import evaluate
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 
 SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 256, "samples": 20, "epochs": 12}

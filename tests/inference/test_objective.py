@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from typing import Any
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from pyro.infer import SVI
 from torch import Tensor
 
+from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.inference.objective import FairELBO, ObjectiveWeights, beliefs
+from pyro_fairvae.inference.objective import FairELBO, GuidedRun, Measured, beliefs
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.settings import ObjectiveWeights, Settings
+from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Batch, Observed
 from tests.support.small import SMALL, small_settings, three_groups
@@ -51,11 +57,11 @@ def dirichlet_log_density(x: Tensor, c: Tensor) -> Tensor:
 
 
 def by_hand(
-    program: Program, table: Observed, batch: Batch, fair: FairELBO, weights: ObjectiveWeights
+    program: Program, table: Observed, batch: Batch, run: GuidedRun, weights: ObjectiveWeights
 ) -> Tensor:
     """The objective without its risk: loops over members, rows, classes and groups."""
     guide, model = program.guide, program.model
-    traced = fair._traces[1].nodes
+    traced = run.guide_trace.nodes
     point = "Point" in type(guide.sites).__name__
     total = torch.zeros((), dtype=torch.float64)
 
@@ -164,7 +170,7 @@ def by_hand(
                 prior = ch.concentration(v).double()
                 total = total + (weights.kappa + weights.s) / table.rows * global_kl(ch.sites[v], k, prior)
         for name, size in model.prevalence_sites.items():
-            prior = torch.ones(size, dtype=torch.float64)
+            prior = torch.full((size,), program.settings.prior_pi, dtype=torch.float64)
             total = total + weights.kappa / table.rows * global_kl(name, k, prior)
     return total
 
@@ -182,7 +188,7 @@ def by_hand(
 def test_objective_and_gradients_equal_brute_force(
     groups: int, sites: str, prevalence: str, prior: str, bracket: str
 ) -> None:
-    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior)
+    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior, prior_pi=1.7)
     weights = ObjectiveWeights(
         bracket, elbo_weight=0.3, supervision_weight=0.9, reconstruction_weight=0.5, kl_weight=0.7
     )
@@ -190,8 +196,9 @@ def test_objective_and_gradients_equal_brute_force(
     fair = objective(table, settings, 2, weights)
     # The risk has a test of its own; here its weight is 0.
     fair.lambdas = torch.zeros(2, dtype=torch.float64)
-    loss = fair.differentiable_loss(program.model, program.guide, batch)
-    expected = by_hand(program, table, batch, fair, weights)
+    run = fair.run(program.model, program.guide, batch)
+    loss = fair.evaluate_run(run, program.model, batch).loss
+    expected = by_hand(program, table, batch, run, weights)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-8)
 
     named = [
@@ -210,13 +217,61 @@ def test_objective_and_gradients_equal_brute_force(
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")
 
 
+@pytest.mark.parametrize("gamma", [0.0, -1.0, math.inf, math.nan])
+def test_the_prior_of_pi_is_positive_and_finite(gamma: float) -> None:
+    with pytest.raises(InputError, match="prior_pi must be positive and finite"):
+        small_settings(prior_pi=gamma)
+
+
 def test_parts_by_member_sum_to_the_loss() -> None:
     settings = small_settings()
     program, table, batch = make(settings, groups=3, members=3)
     fair = objective(table, settings, 3, ObjectiveWeights())
-    loss = fair.loss(program.model, program.guide, batch)
-    assert all(part.shape == (3,) for part in fair.parts.values())
-    assert sum(part.sum().item() for part in fair.parts.values()) == pytest.approx(loss, abs=1e-10)
+    evaluation = fair.evaluate(program.model, program.guide, batch)
+    parts = evaluation.measured.parts
+    assert all(part.shape == (3,) for part in parts.values())
+    assert sum(part.sum().item() for part in parts.values()) == pytest.approx(
+        evaluation.loss.item(), abs=1e-10
+    )
+    assert evaluation.measured.loss.item() == evaluation.loss.item()
+
+
+@pytest.mark.parametrize("estimator", ["smoothed", "sampled"])
+def test_a_step_returns_the_measurement_of_plain_svi_and_keeps_no_trace(
+    monkeypatch: pytest.MonkeyPatch, estimator: str
+) -> None:
+    """Against pyro.infer.SVI on the same program; traces and their tensors die with the step."""
+    settings = small_settings(risk_estimator=estimator)
+    kept: list[weakref.ref[Any]] = []
+    run = FairELBO.run
+
+    def watched(self: FairELBO, *arguments: Any) -> GuidedRun:
+        made = run(self, *arguments)
+        nodes = (made.guide_trace.nodes["z"]["value"], made.model_trace.nodes["x"]["log_prob"])
+        kept.extend(map(weakref.ref, (made.model_trace, made.guide_trace, made.encoding, *nodes)))
+        return made
+
+    monkeypatch.setattr(FairELBO, "run", watched)
+    losses, states = [], []
+    for kind in (SVI, MeasuredSVI):
+        program, table, batch = make(settings, groups=2)
+        fair = objective(table, settings, 2, ObjectiveWeights())
+        with pyro.get_param_store().scope():
+            svi = kind(program.model, program.guide, MembersAdamW(1e-3, 1e-3, 0.0, 1.0), fair)
+            torch.manual_seed(3)
+            for _ in range(3):
+                stepped = svi.step(batch, progress=0.0)
+        losses.append(stepped if kind is SVI else stepped.loss.item())
+        states.append(program.state())
+    assert losses[0] == losses[1]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert isinstance(stepped, Measured)
+    for value in (stepped.loss, stepped.gap, stepped.gap_error, stepped.cells, *stepped.parts.values()):
+        assert value.grad_fn is None
+        assert not value.requires_grad
+    gc.collect()
+    assert len(kept) == 2 * 3 * 5
+    assert not any(reference() is not None for reference in kept)
 
 
 def test_looking_at_the_loss_changes_nothing() -> None:
@@ -255,15 +310,15 @@ def test_schedule_and_weights_of_risk_and_decisions() -> None:
     settings = small_settings(memory=1.0)
     program, table, batch = make(settings, groups=2)
     fair = objective(table, settings, 2, ObjectiveWeights(decision_weight=0.7))  # λ = 0 and 2
-    fair.progress = 0.3
-    fair.loss(program.model, program.guide, batch)
-    encoding = fair._traces[1].nodes["_RETURN"]["value"]
+    run = fair.run(program.model, program.guide, batch)
+    parts = fair.evaluate_run(run, program.model, batch, progress=0.3).measured.parts
+    encoding = run.encoding
     held = beliefs(encoding, batch.a_obs != 2)
     share = fair.schedule.risk(0.3)
     assert 0 < share < 1
     error = fair.risk.decision_error(encoding.heads.class_logits, held).detach()
     penalty = fair.risk(encoding.heads.class_logits, held, fair.lambdas).penalty.detach()
-    torch.testing.assert_close(fair.parts["decisions"], share * 0.7 * torch.tensor([0.0, 1.0]) * error)
-    torch.testing.assert_close(fair.parts["risk"], share * penalty)
-    assert fair.parts["risk"][0] == 0
+    torch.testing.assert_close(parts["decisions"], share * 0.7 * torch.tensor([0.0, 1.0]) * error)
+    torch.testing.assert_close(parts["risk"], share * penalty)
+    assert parts["risk"][0] == 0
     assert (ObjectiveWeights().omega, ObjectiveWeights("paper").omega) == (1.0, 0.0)

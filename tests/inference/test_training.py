@@ -11,18 +11,24 @@ import pytest
 import torch
 from pyro_fairvae.guides import GLOBAL_GUIDES
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
+from torch import nn
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import DivergedError, InputError
 from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.objective import OBJECTIVES, Schedule
+from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.program import Program
+from pyro_fairvae.inference.schedule import Schedule
+from pyro_fairvae.inference.settings import OBJECTIVES, Settings
+from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.inference.training import Progress, fit
-from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS
+from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS, RiskLoss
 from pyro_fairvae.risks.expectation import ESTIMATORS
 from pyro_fairvae.risks.risk_loss import GRADIENTS, LABELLERS
+from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Observed
 from tests.support.noise import noise_of
 from tests.support.small import small_settings
@@ -133,9 +139,52 @@ def test_clipping_scales_each_member_to_the_norm_and_drops_what_is_not_finite() 
     torch.testing.assert_close(second.grad, torch.tensor([[[0.0, 0.8]], [[0.2, 0.0]], [[0.0, 0.0]]]))
 
 
+@pytest.mark.parametrize("images", [False, True], ids=["table", "images"])
+def test_rates_and_weight_decay_by_kind_of_parameter(splits: Splits, images: bool) -> None:
+    """Shared sites have their own rate; norms and scales of images, and sites, do not decay."""
+    table = splits.train
+    if images:
+        x = torch.randint(256, (60, 3 * 8 * 8), dtype=torch.uint8).float()
+        table = replace(table, x=x, y_obs=table.y_obs[:60], a_obs=table.a_obs[:60], columns=Pixels(3, 8))
+    settings = small_settings(lr=0.5, sites_lr=0.25, weight_decay=0.125, decoder_hidden=4)
+    program = Program(table, settings, [0, 1])
+    fair = FairELBO(table.rows, torch.ones(2), RiskLoss(settings.fairness))
+    optimizer = MembersAdamW(
+        0.5, 0.25, 0.125, 1.0, sites=program.site_parameters, undecayed=program.undecayed_parameters
+    )
+    MeasuredSVI(program.model, program.guide, optimizer, fair).step(table.batch(torch.arange(20)), 0.0)
+    assert optimizer.optimizer is not None
+    kinds = {
+        id(parameter): (group["lr"], group["weight_decay"])
+        for group in optimizer.optimizer.param_groups
+        for parameter in group["params"]
+    }
+    norms = set(map(id, _norms(program.guide.encoder))) if images else set()
+    for name, parameter in program.guide.named_parameters():
+        if any(parameter is own for own in program.guide.sites.parameters()):
+            expected = (0.25, 0.0)
+        else:
+            expected = (0.5, 0.0 if id(parameter) in norms else 0.125)
+        assert kinds.pop(id(parameter)) == expected, name
+    for name, parameter in program.model.named_parameters():
+        spared = images and parameter is program.model.log_scale
+        assert kinds.pop(id(parameter)) == (0.5, 0.0 if spared else 0.125), name
+    assert not kinds
+    assert bool(norms) == images
+
+
+def _norms(encoder: Members) -> list[torch.Tensor]:
+    """Parameters of the layers that normalise."""
+    layers = [path for path, layer in encoder.skeleton[0].named_modules() if isinstance(layer, nn.GroupNorm)]
+    return [
+        getattr(encoder, f"{path}.{kind}".replace(".", "/")) for path in layers for kind in ("weight", "bias")
+    ]
+
+
 def test_a_diverged_run_says_so(splits: Splits) -> None:
     pyro.enable_validation(False)  # as in training; Pyro's own checks would be first
-    with pytest.raises(InputError, match=r"diverged: in epoch 1 .* λ = 0 .*Lower lr"):
+    assert not issubclass(DivergedError, InputError)
+    with pytest.raises(DivergedError, match=r"diverged: in epoch 1 .* λ = 0 .*Lower lr"):
         fit(splits.train, splits.validation, (0.0,), small_settings(lr=1e30))
 
 

@@ -17,7 +17,7 @@ from pyro_fairvae.baselines import METHODS, Task
 from pyro_fairvae.data import Missingness, Splits, split, split_complete
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels

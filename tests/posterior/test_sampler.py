@@ -9,7 +9,7 @@ import torch
 from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import Missingness, Table, split, synthetic
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.sampler import (
     Bins,
     ChannelRows,

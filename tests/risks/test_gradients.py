@@ -22,8 +22,7 @@ def touched_by_the_risk(decisions: bool = False, **options: object) -> set[str]:
     program = Program(table, settings, [0]).to(torch.device("cpu"), torch.float64)
     fair = FairELBO(table.rows, torch.ones(1, dtype=torch.float64), RiskLoss(settings.fairness))
     batch = table.batch(torch.arange(table.rows))
-    fair.differentiable_loss(program.model, program.guide, batch)
-    encoding = fair._traces[1].nodes["_RETURN"]["value"]
+    encoding = fair.run(program.model, program.guide, batch).encoding
     held = beliefs(encoding, batch.a_obs != table.groups)
     risk = fair.risk(encoding.heads.class_logits, held, fair.lambdas).penalty
     if decisions:

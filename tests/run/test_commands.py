@@ -176,6 +176,15 @@ def test_bad_input_is_one_message_and_leaves_nothing(
     assert not out.exists()
 
 
+def test_training_that_diverges_has_an_exit_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*SYNTHETIC, "--lr", "1e30", "--out", tmp_path / "run") == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"fairvae: training diverged: in epoch 1 .* Lower lr, sites_lr, clip", line)
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
 def test_an_infinite_whole_number_in_a_file_is_refused() -> None:
     with pytest.raises(InputError, match="expects a whole number"):
         build(TrainConfig, {"epochs": float("inf")})

@@ -19,7 +19,7 @@ from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
 from pyro_fairvae.studies import user_fit
 from tests.support.command_line import run
-from tests.support.user_tables import refine_quickly, tiny
+from tests.support.user_tables import fit_quickly, tiny
 
 TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet")
 COLUMNS = ("--label", "hired", "--group", "sex", "--missing", "?", "--drop", "id,note")
@@ -50,7 +50,7 @@ def people(rows: int = 240, seed: int = 0) -> pd.DataFrame:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    refine_quickly(monkeypatch)
+    fit_quickly(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(csv: Path) -> Path:
     out = csv.parent / "model"
     with pytest.MonkeyPatch.context() as patch:
-        refine_quickly(patch)
+        fit_quickly(patch)
         assert run("fit", csv, *COLUMNS, *TINY, "--out", out) == 0
     return out
 

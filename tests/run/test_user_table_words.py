@@ -12,7 +12,7 @@ import pytest
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
 from tests.support.command_line import run
-from tests.support.user_tables import made_table, refine_quickly, tiny
+from tests.support.user_tables import fit_quickly, made_table, tiny
 
 TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet", "--label", "hired")
 CODES = np.array(["0010", "0020", "A040"])
@@ -20,7 +20,7 @@ CODES = np.array(["0010", "0020", "A040"])
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    refine_quickly(monkeypatch)
+    fit_quickly(monkeypatch)
 
 
 def people(rows: int = 120) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("words")
     people().to_csv(where / "people.csv", index=False)
     with pytest.MonkeyPatch.context() as patch:
-        refine_quickly(patch)
+        fit_quickly(patch)
         asked = ("--group", "faith", "--values", "None", "--out", where / "model")
         assert run("fit", where / "people.csv", *TINY, *asked) == 0
     return where

@@ -13,7 +13,7 @@ from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.nn.tabular import Encoded
 from pyro_fairvae.posterior.summaries import guide_draws, summarise

@@ -15,7 +15,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build
 from pyro_fairvae.baselines import METHODS, Task
 from pyro_fairvae.data import LEVELS, Missingness, Table, load, split
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.studies.reproduction import (
     COMPARED,
     GRID_PRESETS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import Missingness, split, synthetic
-from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.observed import Observed
 
 SMALL = {"hidden": 8, "layers": 2, "pieces": 3, "latent": 3, "decoder_hidden": 8, "samples": 7, "batch": 32}

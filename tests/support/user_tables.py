@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from pyro_fairvae.run import fit as fit_command
 
 from pyro_fairvae.data import synthetic
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from pyro_fairvae.inference import decision_refinement as adjustment
-from pyro_fairvae.inference import training
-from pyro_fairvae.inference.channel_refinement import refine_channels
 
-SMALLEST = {"latent": 2, "decoder_hidden": 8, "pieces": 3, "lr": 0.01}
+FEW_STEPS = {"channel_steps": 2, "decision_steps": 10}  # for tests that are not about what these find
+SMALL = {"latent": 2, "decoder_hidden": 8, "pieces": 3, "lr": 0.01}
+SMALLEST = SMALL | FEW_STEPS
 RATES = {"f": 0.6, "m": 0.2}  # of withholding the group
 LABEL_RATE = 0.2
 
@@ -52,7 +52,6 @@ def tiny(**changes: Any) -> FairSSVAEClassifier:
     return FairSSVAEClassifier(**chosen | changes)
 
 
-def refine_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer steps after training, for tests that are not about what these find."""
-    monkeypatch.setattr(training, "refine_channels", partial(refine_channels, steps=2))
-    monkeypatch.setattr(adjustment, "best_adjustment", partial(adjustment.best_adjustment, steps=10))
+def fit_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command fairvae fit, which takes no such options, with few steps after training."""
+    monkeypatch.setattr(fit_command, "FairSSVAEClassifier", partial(FairSSVAEClassifier, options=FEW_STEPS))

@@ -1,4 +1,4 @@
-"""Channels brought to their optimum given the networks, after training."""
+"""Channels and decisions brought to their optimum given the networks, after training."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import math
 
 import pyro.distributions as dist
 import torch
+from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn import functional
 
+from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.decisions.score_adjustment import believed_cells, best_adjustment, decision_scores
+from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
+from pyro_fairvae.risks import ComposedRisk, RiskSettings, impute
 from pyro_fairvae.schema.observed import Observed
 
-
-def cosine_share(done: float) -> float:
-    """Share of a learning rate that is in force after a share of training, falling from 1 to 0."""
-    return 0.5 * (1 + math.cos(math.pi * done))
+ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few numbers
 
 
-def refine_channels(program: Program, table: Observed, steps: int = 200, lr: float = 0.05) -> None:
+def refine_channels(program: Program, table: Observed, steps: int, lr: float = 0.05) -> None:
     r"""Bring the channels' posteriors to their optimum with the networks held fixed.
 
     An epoch chosen by held-out likelihood may come before the channels have converged, and among such
@@ -54,3 +56,30 @@ def refine_channels(program: Program, table: Observed, steps: int = 200, lr: flo
             optimizer.zero_grad()
             ((kl - evidence) / table.rows).backward()
             optimizer.step()
+
+
+def refine_decisions(
+    program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings, steps: int
+) -> Tensor | None:
+    """ν of each member, (members, classes, classes y, groups), of the rows of ``table``; 0 where λ is 0.
+
+    None where decisions stay as trained: by the settings, and with a user's own F, which is a function of
+    draws and not of rates.
+    """
+    risk = settings.chosen()
+    stiffness = settings.refinement_stiffness
+    if not (stiffness and isinstance(risk, ComposedRisk) and bool((lambdas > 0).any())):
+        return None
+    every = math.ceil(table.rows / ROWS)
+    pieces: list[tuple[Tensor, ...]] = []
+    for batch, encoding in program.encode(table):
+        held = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
+        found = (
+            decision_scores(encoding.heads, settings),
+            believed_cells(encoding.heads, settings.imputer),
+            impute(held, settings.imputer),
+            held.label.softmax(-1),
+        )
+        pieces.append(tuple(each[:, ::every] for each in found))
+    scores, cells, imputed, label = (torch.cat(each, dim=1) for each in zip(*pieces, strict=True))
+    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)

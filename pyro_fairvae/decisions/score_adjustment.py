@@ -1,4 +1,4 @@
-r"""Decisions brought to their optimum given the networks, after training.
+r"""Scores whose largest is the decision, and their adjustment to the least error and unfairness.
 
 Among deciders that may use x alone, one with the least error plus any function of its rates
 :math:`P(\hat y = c\,|\,y, a)` decides for the largest
@@ -12,23 +12,17 @@ noise of minibatches that limits how firmly training may pull.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from pyro_fairvae.inference.channel_refinement import cosine_share
-from pyro_fairvae.inference.objective import beliefs
-from pyro_fairvae.inference.program import Program
+from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.nn.tabular import Encoded
 from pyro_fairvae.risks import Beliefs, ComposedRisk, RiskSettings, impute
 from pyro_fairvae.risks.expectation import expected_cell_sums
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.risks.relaxations import shift, softened_step
 from pyro_fairvae.risks.smooth_penalty import pull
-from pyro_fairvae.schema.observed import Observed
 
-ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few numbers
 TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability, at the start and the end
 
 
@@ -63,33 +57,6 @@ def believed_cells(heads: Encoded, imputer: str) -> Tensor:
     return impute(nothing, STANDS_IN.get(imputer, imputer))
 
 
-def refine_decisions(
-    program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings
-) -> Tensor | None:
-    """ν of each member, (members, classes, classes y, groups), of the rows of ``table``; 0 where λ is 0.
-
-    None where decisions stay as trained: by the settings, and with a user's own F, which is a function of
-    draws and not of rates.
-    """
-    risk = settings.chosen()
-    stiffness = settings.refinement_stiffness
-    if not (stiffness and isinstance(risk, ComposedRisk) and bool((lambdas > 0).any())):
-        return None
-    every = math.ceil(table.rows / ROWS)
-    pieces: list[tuple[Tensor, ...]] = []
-    for batch, encoding in program.encode(table):
-        held = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
-        found = (
-            decision_scores(encoding.heads, settings),
-            believed_cells(encoding.heads, settings.imputer),
-            impute(held, settings.imputer),
-            held.label.softmax(-1),
-        )
-        pieces.append(tuple(each[:, ::every] for each in found))
-    scores, cells, imputed, label = (torch.cat(each, dim=1) for each in zip(*pieces, strict=True))
-    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness)
-
-
 def best_adjustment(
     scores: Tensor,
     cells: Tensor,
@@ -98,7 +65,7 @@ def best_adjustment(
     risk: ComposedRisk,
     lambdas: Tensor,
     stiffness: float,
-    steps: int = 300,
+    steps: int,
     lr: float = 0.02,
 ) -> Tensor:
     """ν that minimises the expected error of decisions plus the smoothed λF (:func:`pull`).

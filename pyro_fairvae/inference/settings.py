@@ -1,0 +1,173 @@
+"""The settings of a fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.options import nested, option
+from pyro_fairvae.channels.priors import PRIOR_PRESETS, parse
+from pyro_fairvae.data.batches import AUGMENTATIONS
+from pyro_fairvae.guides import GLOBAL_GUIDES
+from pyro_fairvae.inference.schedule import Schedule
+from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
+from pyro_fairvae.nn.images import TRUNKS
+from pyro_fairvae.risks import RiskSettings
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Columns
+
+INTERVALS = ("calibrated", "given_h")
+PRECISIONS = ("auto", "full", "mixed")
+
+# κ, s and ω unless given, by objective; the first's s makes evidence on a channel count once.
+OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
+    "consistent": (0.02, lambda kappa: 1 - kappa, 1.0),
+    "paper": (1.0, lambda kappa: 1.0, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class ObjectiveWeights:
+    """Which likelihoods the objective takes, and the weights of its parts; see ``FairELBO``."""
+
+    objective: str = option(
+        "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
+    )
+    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02, or 1 for 'paper')")
+    supervision_weight: float | None = option(
+        None,
+        "s, weight of the conditional likelihoods (default: 1 − κ: evidence counts once; 1 for 'paper')",
+    )
+    reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
+    kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
+    decision_weight: float | None = option(
+        None, "ω, weight of the error of softened decisions where λ > 0 (default: 1, or 0 for 'paper')"
+    )
+
+    def __post_init__(self) -> None:
+        choose("objective", self.objective, OBJECTIVES)
+        for name, value in (
+            ("elbo_weight", self.kappa),
+            ("reconstruction_weight", self.reconstruction_weight),
+            ("kl_weight", self.kl_weight),
+        ):
+            require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
+        require(
+            0 <= self.omega < float("inf"),
+            f"decision_weight must be finite and not negative, got {self.omega}.",
+        )
+        require(
+            0 <= self.s < float("inf"),
+            f"supervision_weight must be finite and not negative, got {self.s}; "
+            "it is 1 − elbo_weight unless given.",
+        )
+
+    @property
+    def kappa(self) -> float:
+        return OBJECTIVES[self.objective][0] if self.elbo_weight is None else self.elbo_weight
+
+    @property
+    def omega(self) -> float:
+        return OBJECTIVES[self.objective][2] if self.decision_weight is None else self.decision_weight
+
+    @property
+    def s(self) -> float:
+        if self.supervision_weight is None:
+            return OBJECTIVES[self.objective][1](self.kappa)
+        return self.supervision_weight
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
+
+    fairness: RiskSettings = nested(RiskSettings)
+    objective_weights: ObjectiveWeights = nested(ObjectiveWeights)
+    schedule: Schedule = nested(Schedule)
+    prior_a: str = option(
+        "truthful",
+        f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
+    )
+    prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
+    prior_pi: float = option(1.0, "γ, concentration of the symmetric Dirichlet prior of π")
+    intervals: str | None = option(
+        None,
+        "who withholds, in posterior.json: calibrated (cross-fitted) or given_h (the guide's, pooled over "
+        "members) (default: calibrated, or given_h for the objective 'paper')",
+    )
+    prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
+    likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
+    sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
+    trunk: str | None = option(
+        None,
+        f"the encoder's trunk: mlp for tables; {', '.join(TRUNKS)} for images, wrn28_2 as in the paper "
+        "(default: mlp or cnn)",
+    )
+    hidden: int = option(128, "width of the encoder's layers")
+    layers: int = option(3, "number of the encoder's layers")
+    pieces: int = option(16, "pieces into which the encoder cuts each number; 0: none, as in the paper")
+    latent: int = option(16, "dimension of z")
+    decoder_hidden: int = option(64, "width of the decoder's hidden layer")
+    epochs: int = option(30, "passes over the training rows")
+    batch: int = option(1024, "rows in a step")
+    lr: float = option(1e-3, "learning rate of the networks, falling to 0 along a cosine")
+    sites_lr: float = option(0.02, "learning rate of the channels' and π's posteriors")
+    weight_decay: float = option(1e-4, "weight decay of the networks")
+    clip: float = option(5.0, "largest norm of a member's gradient")
+    channel_steps: int = option(200, "steps that refine the channels' posteriors after training")
+    decision_steps: int = option(300, "steps that refine the decisions after training")
+    precision: str = option(
+        "auto", f"{', '.join(PRECISIONS)}: products in bfloat16 (auto: for images on a GPU)"
+    )
+    augmentation: str = option(
+        "flip_crop", f"what is done to training images, anew in each step: {', '.join(AUGMENTATIONS)}"
+    )
+
+    def __post_init__(self) -> None:
+        for what, given, table in (
+            ("prevalence", self.prevalence, PREVALENCES),
+            ("likelihood", self.likelihood, LIKELIHOODS),
+            ("guide of shared sites", self.sites, GLOBAL_GUIDES),
+            ("augmentation", self.augmentation, AUGMENTATIONS),
+            ("precision", self.precision, PRECISIONS),
+        ):
+            choose(what, given, table)
+        if self.trunk is not None:
+            choose("trunk", self.trunk, ("mlp", *TRUNKS))
+        choose("kind of intervals", self.kind_of_intervals, INTERVALS)
+        for prior in (self.prior_a, self.prior_y):
+            parse(prior)
+        for name in (
+            "hidden",
+            "layers",
+            "latent",
+            "decoder_hidden",
+            "epochs",
+            "batch",
+            "channel_steps",
+            "decision_steps",
+        ):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
+        for name in ("prior_pi", "lr", "sites_lr", "clip"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
+        require(
+            0 <= self.weight_decay < math.inf,
+            f"weight_decay must be finite and not negative, got {self.weight_decay}.",
+        )
+
+    def mixed(self, columns: Columns | Pixels, device: torch.device | str) -> bool:
+        """Whether networks take products in bfloat16."""
+        images_on_gpu = isinstance(columns, Pixels) and torch.device(device).type == "cuda"
+        return self.precision == "mixed" or (self.precision == "auto" and images_on_gpu)
+
+    @property
+    def kind_of_intervals(self) -> str:
+        if self.intervals is None:
+            return "calibrated" if self.objective_weights.objective == "consistent" else "given_h"
+        return self.intervals

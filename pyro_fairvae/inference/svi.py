@@ -1,0 +1,42 @@
+"""SVI whose steps return what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyro import poutine
+from pyro.infer import SVI
+from pyro.infer.util import zero_grads
+
+from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.guides import FactoredGuide
+from pyro_fairvae.inference.objective import FairELBO, Measured
+from pyro_fairvae.inference.optimizer import MembersAdamW
+from pyro_fairvae.models import FairSSVAE
+from pyro_fairvae.schema.observed import Batch
+
+
+class MeasuredSVI(SVI):
+    """:class:`pyro.infer.SVI` over a :class:`FairELBO`.
+
+    :meth:`pyro.infer.SVI.step` returns the loss as a number and nothing else; here it returns all that the
+    objective measured. It is otherwise the same, with the objective and the learning rates as they are when
+    the share ``progress`` of training is done.
+    """
+
+    def __init__(
+        self, model: FairSSVAE, guide: FactoredGuide, optimizer: MembersAdamW, objective: FairELBO
+    ) -> None:
+        super().__init__(model, guide, optimizer, objective)
+        self.objective = objective
+
+    def step(self, batch: Batch, progress: float) -> Measured:
+        with poutine.trace(param_only=True) as capture:
+            evaluation = self.objective.evaluate(self.model, self.guide, batch, progress)
+            evaluation.loss.backward()
+        sites: Iterable[Any] = capture.trace.nodes.values()
+        params = {site["value"].unconstrained() for site in sites}
+        self.optim(params, cosine_share(progress))
+        zero_grads(params)
+        return evaluation.measured

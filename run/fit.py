@@ -21,7 +21,7 @@ import pandas as pd
 from pyro_fairvae.run.command import prepare, report
 from pyro_fairvae.run.user_table import add_machine, listed, warnings_in_words
 
-from pyro_fairvae.audit import audit
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import OtherConfig, write_json
 from pyro_fairvae.data.coded_columns import is_missing

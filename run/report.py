@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyro_fairvae.run.user_table import check_writable, warnings_in_words
 
-from pyro_fairvae.audit import Audit
+from pyro_fairvae.auditing import Audit
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import write_model_page

@@ -23,7 +23,7 @@ LAYERS = [
     {"inference"},
     {"posterior", "decisions", "evaluation"},
     {"storage"},
-    {"estimator", "audit", "baselines"},
+    {"estimator", "auditing", "baselines"},
     {"studies"},
     {"report"},
     {"run"},

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_fairvae.audit import Audit, audit
+from pyro_fairvae.auditing import Audit, audit
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import write_model_page
 from tests.support.browser import NASTY, Reader, assert_self_contained, opened

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from pyro_fairvae.run import fit as fit_command
 
-from pyro_fairvae.audit import audit
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.base import files as checkpoint
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from pyro_fairvae.audit.bounds import worst_case
-from pyro_fairvae.audit.control_variates import AuditedRates, AuditedRows, ControlVariates
-from pyro_fairvae.audit.inputs import code_rows, imputed_groups, positive_label
-from pyro_fairvae.audit.intervals import largest_interval
-from pyro_fairvae.audit.result import Audit
+from pyro_fairvae.auditing.bounds import worst_case
+from pyro_fairvae.auditing.control_variates import AuditedRates, AuditedRows, ControlVariates
+from pyro_fairvae.auditing.inputs import code_rows, imputed_groups, positive_label
+from pyro_fairvae.auditing.intervals import largest_interval
+from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.schema.attributes import Attributes
@@ -73,8 +73,8 @@ def audit(
         Seed of the folds and trees that impute groups from ``X``.
 
     Without X, model or probabilities only labels and decisions of rows that withhold are used. A bad imputer
-    makes intervals wider, and not wrong: see :mod:`pyro_fairvae.audit.control_variates`. Intervals of a
-    largest difference are those of :mod:`pyro_fairvae.audit.intervals`; the estimate itself, a largest of
+    makes intervals wider, and not wrong: see :mod:`pyro_fairvae.auditing.control_variates`. Intervals of a
+    largest difference are those of :mod:`pyro_fairvae.auditing.intervals`; the estimate itself, a largest of
     several, is too large on the average where rows are few. Labels are taken to be missing for no
     reason of their own. Bounds are about these rows alone, whatever their groups are; they know no
     sampling error.

@@ -33,7 +33,6 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit, resolve_device
 from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
-from pyro_fairvae.risks.smooth_penalty import project
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage import model_folder as saved
@@ -338,9 +337,46 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return pd.DataFrame(lines)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class that the selected member decides on."""
+        """The class that the selected member decides on, by :meth:`decision_function`.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+
+        Returns
+        -------
+        ndarray, (rows,)
+            Values of ``classes_``.
+        """
         check_is_fitted(self)
         return np.asarray(self.classes_[self._scores(X).argmax(1)])
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        r"""The scores that decide.
+
+        Fair decisions are made for the class c with the largest
+
+        .. math:: s_c(x) = P_f(c|x) + \sum_{ya} \nu_{cya} P(y, a|x),
+
+        where the weights ν, fitted after training, are 0 for a member with λ = 0 and left out by
+        ``options={"refine_decisions": 0}``. P(y, a|x) holds the group that is inferred from x. Thresholds
+        (``options={"thresholds": …}``) shift P_f here, and here alone. Scores are no probabilities: they may
+        leave [0, 1].
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            With two classes s of the second minus s of the first, (rows,): the second is decided on where it
+            is positive. With more, s itself, (rows, classes). In the precision of the networks, single.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     @torch.no_grad()
     def _scores(self, X: Any) -> np.ndarray:
@@ -351,19 +387,28 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             decision_scores(heads, fairness, self.fit_.adjustment)[self.selected_].cpu()
             for heads in self.fit_.heads(x)
         ]
-        return torch.cat(found).double().numpy()
+        return torch.cat(found).numpy()
 
+    @torch.no_grad()
     def predict_proba(self, X: Any) -> np.ndarray:
-        """What decisions go by, (rows, classes), in the order of ``classes_``.
+        """P_f(y|x) of the selected member as it was trained.
 
-        These are P(y|x) of the selected member, shifted where fairness asks for it, so that the largest is
-        always the decision; what leaves [0, 1] then is brought back by the nearest probabilities.
+        Fair decisions need not be the largest probability: :meth:`predict` goes by
+        :meth:`decision_function`, which is adjusted for fairness and knows of thresholds.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+
+        Returns
+        -------
+        ndarray, (rows, classes)
+            In the order of ``classes_``; rows sum to 1.
         """
-        scores = torch.from_numpy(self._scores(X))
-        # The nearest point of the simplex is the projection of scores that are all positive.
-        lifted = scores - scores.amin(-1, keepdim=True) + 1.0
-        nearest = project(lifted.unsqueeze(1), torch.ones(len(scores), dtype=scores.dtype)).squeeze(1)
-        return nearest.numpy()
+        x = self._encoded(X)
+        logits = [heads.class_logits[self.selected_].cpu() for heads in self.fit_.heads(x)]
+        return torch.cat(logits).double().softmax(-1).numpy()
 
     @torch.no_grad()
     def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:

@@ -8,6 +8,7 @@ Examples:
   fairvae fit people.csv --label income --group sex --out model
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
+  fairvae fit people.csv --label income --group sex --set refine_decisions=0 --out model
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from pyro_fairvae.run.command import prepare, report
 from pyro_fairvae.run.user_table import add_machine, listed, warnings_in_words
 
@@ -60,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epochs", type=int, help="passes over the rows (default: by their number)")
     parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="options",
+        help="any other option of fairvae train by name, such as refine_decisions=0; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--holdout",
         type=float,
         default=0.2,
@@ -87,7 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
             name not in (arguments.label, *groups),
             f"{name!r} is the label or a group, which are no features anyway; leave it out of --drop.",
         )
-    lambdas = _numbers(arguments.lambdas)
+    lambdas, options = _numbers(arguments.lambdas), _options(arguments.options)
     table = read_table(arguments.data, words, values)
     table.columns = pd.Index(check_names(table))
     label = take_columns(table, [arguments.label], "label").iloc[:, 0]
@@ -102,6 +109,7 @@ def run(arguments: argparse.Namespace) -> None:
         lambdas=lambdas,
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
+        options=options or None,
         device=str(device),
         random_state=arguments.seed,
         verbose=int(not arguments.quiet),
@@ -173,3 +181,17 @@ def _numbers(words: str) -> tuple[float, ...]:
     except ValueError:
         require(False, f"--lambdas expects numbers with commas between, got {words!r}.")
         raise
+
+
+def _options(given: Sequence[str]) -> dict[str, Any]:
+    """Options by name, their values read as a config file's are."""
+    options: dict[str, Any] = {}
+    for words in given:
+        name, equals, value = words.partition("=")
+        require(bool(name and equals), f"--set expects NAME=VALUE, got {words!r}.")
+        require(name not in options, f"--set gives {name} more than once; give it once.")
+        try:
+            options[name] = yaml.safe_load(value)
+        except yaml.YAMLError as reason:
+            raise InputError(f"--set {name}: {value!r} is not valid YAML.") from reason
+    return options

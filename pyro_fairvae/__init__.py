@@ -9,9 +9,9 @@ Tables of one's own
     folder), :func:`audit` and its result :class:`Audit`.
 Research
     :func:`load_dataset`, :func:`synthetic`, :class:`Missingness`, :func:`split`, :class:`Splits`,
-    :class:`Observed`; :func:`fit`, :class:`Fit`, :class:`Settings`; :data:`RISKS` (the fairness risks by
-    name), :func:`register_risk`, :func:`samples_for`; :func:`evaluate`, :func:`evaluate_members`;
-    :data:`METHODS` (the methods that are compared, by name).
+    :class:`Observed`; :func:`fit`, :class:`Fit`, :class:`Settings`, :class:`RiskSettings`; :data:`RISKS` (the
+    fairness risks by name), :func:`register_risk`, :func:`samples_for`; :func:`evaluate`,
+    :func:`evaluate_members`; :data:`METHODS` (the methods that are compared, by name).
 Who withholds
     :class:`Attributes`, :class:`Channel`, :func:`channel` (P(ã|a) with a prior), :func:`calibrate_fit`,
     :func:`guide_draws`, :func:`prior_draws`, :class:`ChannelDraws`, :func:`summarise`.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         prior_draws,
         summarise,
     )
-    from pyro_fairvae.risks import RISKS, samples_for
+    from pyro_fairvae.risks import RISKS, RiskSettings, samples_for
     from pyro_fairvae.risks import register as register_risk
     from pyro_fairvae.schema.attributes import Attributes
     from pyro_fairvae.schema.observed import Observed
@@ -71,6 +71,7 @@ __all__ = [
     "InputError",
     "Missingness",
     "Observed",
+    "RiskSettings",
     "Settings",
     "Splits",
     "audit",
@@ -102,6 +103,7 @@ _DEFINED_IN = {
     "InputError": "pyro_fairvae.base.errors",
     "Missingness": "pyro_fairvae.data",
     "Observed": "pyro_fairvae.schema.observed",
+    "RiskSettings": "pyro_fairvae.risks",
     "Settings": "pyro_fairvae.inference.program",
     "Splits": "pyro_fairvae.data",
     "audit": "pyro_fairvae.auditing.auditing",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import configparser
+import doctest
 import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,8 @@ from types import ModuleType
 import pytest
 
 import pyro_fairvae
+from pyro_fairvae.risks.custom import CUSTOM
+from tests.support.user_tables import refine_quickly
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("arviz", "matplotlib", "ray", "torchvision")
@@ -101,6 +105,51 @@ def test_audit_is_the_function_whatever_was_imported_before() -> None:
 
     assert inspect.isfunction(audit)
     assert audit is pyro_fairvae.audit
+
+
+def sections(docstring: str) -> set[str]:
+    """Titles of a docstring, underlined as numpydoc has them."""
+    return set(re.findall(r"^(\w+)\n-{3,}$", inspect.cleandoc(docstring), flags=re.MULTILINE))
+
+
+def documented() -> list[str]:
+    return [name for name in pyro_fairvae.__all__ if callable(getattr(pyro_fairvae, name))]
+
+
+@pytest.mark.parametrize("name", documented())
+def test_every_exported_callable_says_what_it_takes_and_gives(name: str) -> None:
+    value = getattr(pyro_fairvae, name)
+    titles = sections(value.__doc__)
+    assert "Examples" in titles
+    if inspect.isclass(value):
+        assert titles & {"Parameters", "Attributes"} or issubclass(value, Exception)
+        return
+    assert {"Parameters", "Returns"} <= titles
+    listed = value.__doc__.split("Parameters\n")[1].split("-------\n")[1]
+    for parameter in inspect.signature(value).parameters:
+        assert re.search(rf"\b{parameter}\b", listed), f"{name} does not explain {parameter}"
+
+
+@pytest.mark.parametrize("name", ["fit", "predict", "predict_proba", "decision_function", "score", "load"])
+def test_methods_of_the_classifier_say_what_they_take_and_give(name: str) -> None:
+    method = getattr(pyro_fairvae.FairSSVAEClassifier, name)
+    assert {"Parameters", "Returns"} <= sections(method.__doc__)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # few rows tell little, and the fits say so
+@pytest.mark.parametrize("name", documented())
+def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refine_quickly(monkeypatch)
+    registered = dict(CUSTOM)
+    try:
+        value = getattr(pyro_fairvae, name)
+        (example,) = doctest.DocTestFinder(recurse=False).find(value, name, globs={})
+        assert example.examples
+        failures, _ = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+    finally:
+        CUSTOM.clear()
+        CUSTOM.update(registered)
+    assert failures == 0
 
 
 def test_types_are_shipped() -> None:

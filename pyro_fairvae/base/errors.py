@@ -8,7 +8,19 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something given cannot be used; the message says what, what was expected, and what to do."""
+    """Something given cannot be used; the message says what, what was expected, and what to do.
+
+    A ``ValueError``, so that callers who know nothing of this package can catch it.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import InputError, Missingness
+    >>> try:
+    ...     Missingness(unavailable=(1.2, 0.4))
+    ... except InputError as error:
+    ...     print(error)
+    rate unavailable must be within [0, 1], got 1.2.
+    """
 
 
 def choose(what: str, given: Any, table: Iterable[str]) -> str:

@@ -9,14 +9,13 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
-from pyro_fairvae.posterior.summaries import ChannelDraws, describe, prior_draws
+from pyro_fairvae.posterior.summaries import ChannelDraws, ChannelSummary, describe, prior_draws
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import CONFIG, DRAWS, POSTERIOR, kept_draws, source_of
 
@@ -50,7 +49,7 @@ class Inspected:
     describes: str
     warnings: list[str]
 
-    def rows(self, name: str) -> dict[str, dict[str, dict[str, Any]]]:
+    def rows(self, name: str) -> ChannelSummary:
         """What :func:`describe` says of a channel."""
         truth = None if self.truth is None else self.truth[name]
         return describe(self.draws[name], truth, chains=True)

@@ -268,7 +268,7 @@ def _judge(fitted: Decider, weights: Sequence[float], metric: str, parts: Splits
     table = parts.validation
     cells = cells_of(table.y_obs, table.a_obs, table.classes, table.groups, torch.float64)
     fairness = build(Settings, {"risk": metric}).fairness
-    return judge(fitted, weights, fairness, parts, cells.expand(len(weights), -1, -1, -1))
+    return {**judge(fitted, weights, fairness, parts, cells.expand(len(weights), -1, -1, -1))}
 
 
 def result_lines(

@@ -93,11 +93,11 @@ def train_run(
         state=state,
         workers=workers,
     )
-    results = evaluate_members(fitted, parts)
+    results: dict[str, Any] = {**evaluate_members(fitted, parts)}
     calibrated = None
     if config.settings.kind_of_intervals == "calibrated":
         calibrated = calibrate_fit(fitted, parts.train, [config.seed])
-    posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
+    posterior: dict[str, Any] = {**summarise(fitted, calibrated, config.data.truth_by_channel())}
     draws = keep_draws(fitted, calibrated)
     hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
     results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])

@@ -97,6 +97,34 @@ def test_the_classifier_loads_no_trees_or_neighbours() -> None:
     assert loaded_by("from pyro_fairvae import FairSSVAEClassifier, audit", unneeded) == []
 
 
+FITTED = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "pyarrow": raise ModuleNotFoundError(name)
+if {blocked}: sys.meta_path.insert(0, Absent())
+from tests.support.user_tables import made_table, tiny
+made = made_table(60)
+made.X["word"] = made.X["c"].map({{0: "none", 1: "one", 2: "two", 3: None}})
+model = tiny(lambdas=(0.0,), epochs=1).fit(made.X, made.y_obs, made.a_obs)
+assert ("pyarrow" in sys.modules) != {blocked}
+print(json.dumps(model.predict_proba(made.X).tolist()))
+"""
+
+
+def test_a_fit_without_pyarrow_is_the_same() -> None:
+    """pandas keeps words in pyarrow where it is installed, and otherwise in objects."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", "import json" + FITTED.format(blocked=blocked)],
+            capture_output=True, text=True, check=True, cwd=ROOT,
+        ).stdout
+        for blocked in (True, False)
+    ]  # fmt: skip
+    assert len(json.loads(found[0])) == 60
+    assert found[0] == found[1]
+
+
 def test_audit_is_the_function_whatever_was_imported_before() -> None:
     import pyro_fairvae.run.audit
 

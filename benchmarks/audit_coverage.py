@@ -21,9 +21,9 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-from pyro_fairvae.audit import Audit, audit
-from pyro_fairvae.audit.control_variates import AuditedRows
-from pyro_fairvae.audit.group_imputation import impute_groups
+from pyro_fairvae.auditing import Audit, audit
+from pyro_fairvae.auditing.control_variates import AuditedRows
+from pyro_fairvae.auditing.group_imputation import impute_groups
 from pyro_fairvae.data import LEVELS, load
 from pyro_fairvae.evaluation.metrics import evaluate
 

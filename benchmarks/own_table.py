@@ -27,7 +27,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from pyro_fairvae.audit import audit
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.data import raw_adult
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.evaluation.metrics import evaluate

@@ -24,7 +24,7 @@ from pyro_fairvae.run.user_table import (
     warnings_in_words,
 )
 
-from pyro_fairvae.audit import DEPENDS_ON, audit
+from pyro_fairvae.auditing import DEPENDS_ON, audit
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.table_files import take_columns

@@ -8,18 +8,21 @@ Examples:
   fairvae fit people.csv --label income --group sex --out model
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
+  fairvae fit people.csv --label income --group sex --set refine_decisions=0 --out model
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import yaml
 from pyro_fairvae.run.command import add_machine, add_quiet, prepare, report
 from pyro_fairvae.run.user_table import listed, warnings_in_words
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import channels_table, frontier_table
@@ -54,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "at most one point of accuracy)",
     )  # fmt: skip
     parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="options",
+        help="any other option of fairvae train by name, such as refine_decisions=0; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--epochs", type=int, metavar="N", help="passes over the training rows (default: by their number)"
     )
     parser.add_argument(
@@ -76,6 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
         lambdas=_numbers(arguments.lambdas),
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
+        options=_options(arguments.options) or None,
         device=str(device),
         verbose=int(not arguments.quiet),
     )
@@ -114,3 +122,17 @@ def _numbers(words: str) -> tuple[float, ...]:
         return tuple(map(float, listed(words)))
     except ValueError as reason:
         raise InputError(f"--lambdas expects numbers with commas between, got {words!r}.") from reason
+
+
+def _options(given: Sequence[str]) -> dict[str, Any]:
+    """Options by name, their values read as a config file's are."""
+    options: dict[str, Any] = {}
+    for words in given:
+        name, equals, value = words.partition("=")
+        require(bool(name and equals), f"--set expects NAME=VALUE, got {words!r}.")
+        require(name not in options, f"--set gives {name} more than once; give it once.")
+        try:
+            options[name] = yaml.safe_load(value)
+        except yaml.YAMLError as reason:
+            raise InputError(f"--set {name}: {value!r} is not valid YAML.") from reason
+    return options

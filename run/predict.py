@@ -1,7 +1,8 @@
 """Decide about the rows of a table by a model of ``fairvae fit``, or of ``fairvae train`` on a table.
 
-Writes a CSV file with the decision, the probability of each class and, with --groups, of each group. Columns
-that the model does not know are not looked at; categories that it never saw are treated as unknown.
+Writes a CSV file with the decision, P(class | row) as it was trained and, with --groups, P(group | row).
+Decisions are adjusted for fairness, so a decision need not be the likeliest class. Columns that the model
+does not know are not looked at; categories that it never saw are treated as unknown.
 
 Examples:
   fairvae predict model new.csv

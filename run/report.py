@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyro_fairvae.run.user_table import check_writable, warnings_in_words
 
-from pyro_fairvae.audit import Audit
+from pyro_fairvae.auditing import Audit
 from pyro_fairvae.report import write_model_page
 from pyro_fairvae.storage.model_folder import AUDIT, PAGE
 from pyro_fairvae.storage.stored_model import load_model

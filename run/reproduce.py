@@ -1,6 +1,6 @@
 """Run every method on the same splits and compare them: the paper's experiments in one command.
 
-Writes results.parquet (a line for each panel, method, seed and weight), recovery.csv (Table 1), the figures
+Writes results.csv (a line for each panel, method, seed and weight), recovery.csv (Table 1), the figures
 and report.html, one page with everything, to --out. Weights are chosen on the masked validation part; test
 rows are read once, at the end of a job. A job that is done is kept there and never done again, so a killed
 grid goes on where it stopped; one that fails is reported and does not stop the others.

@@ -24,7 +24,7 @@ LAYERS = [
     {"inference"},
     {"posterior", "evaluation"},
     {"storage"},
-    {"estimator", "audit", "baselines"},
+    {"estimator", "auditing", "baselines"},
     {"studies"},
     {"report"},
     {"run"},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyro_fairvae import data
-from pyro_fairvae.audit import Audit
+from pyro_fairvae.auditing import Audit
 from pyro_fairvae.data import Table, raw_adult
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier

@@ -10,7 +10,17 @@ from typing import Any
 class InputError(ValueError):
     """Something given cannot be used; the message says what, what was expected, and what to do.
 
-    ``parameters`` are the names of those that mend it, which a command shows as its flags.
+    A ``ValueError``, so that callers who know nothing of this package can catch it. ``parameters`` are the
+    names of those that mend it, which a command shows as its flags.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import InputError, Missingness
+    >>> try:
+    ...     Missingness(unavailable=(1.2, 0.4))
+    ... except InputError as error:
+    ...     print(error)
+    rate unavailable must be within [0, 1], got 1.2.
     """
 
     def __init__(self, message: str, *parameters: str) -> None:

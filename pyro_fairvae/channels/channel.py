@@ -55,7 +55,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Channel:
-    """P(observed | latent) over the values of ``attributes``."""
+    r"""P(observed | latent) over the values of attributes, with Dirichlet priors; :func:`channel` makes it.
+
+    .. math:: P(\tilde a | a) = \prod_j \theta_{r_j(a)}(\tilde a_j), \quad \theta_r \sim Dir(\alpha_r),
+
+    where r_j(a) is the row of attribute j for the latent value a.
+
+    Attributes
+    ----------
+    name : str
+        ``"a"`` for groups, ``"y"`` for labels.
+    attributes : Attributes
+        The latent values, and the outcomes that they may produce.
+    rows : tuple of Row
+        Distributions over the outcomes that can happen at all, with their priors.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Attributes, channel
+    >>> found = channel("a", Attributes.single(("f", "m"), "sex"), "truthful")
+    >>> found.truthful, found.sites
+    (True, ['channel_a_0', 'channel_a_1'])
+    >>> found.mean_matrix()
+    array([[0.5, 0. , 0.5],
+           [0. , 0.5, 0.5]])
+    """
 
     name: str
     attributes: Attributes

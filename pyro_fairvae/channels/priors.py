@@ -124,7 +124,36 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
 
 
 def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = "truthful") -> Channel:
-    """The channel of some attributes with a prior as written; one that is not named apart goes to each."""
+    """The channel P(observed | latent) of some attributes, with a prior as written.
+
+    Parameters
+    ----------
+    name : str
+        ``"a"`` for groups, ``"y"`` for labels; Pyro sites are called by it.
+    attributes : Attributes
+        The latent values.
+    prior : str or mapping
+        ``truthful``, ``flat``, ``paper``, ``mar``, or a mapping, also as YAML, in the language of
+        :mod:`pyro_fairvae.channels.priors`. One that is not named by attribute goes to each.
+
+    Returns
+    -------
+    Channel
+        A row for each value, with its support and its Dirichlet prior.
+
+    Raises
+    ------
+    InputError
+        If the prior cannot be read, or names what is not there.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Attributes, channel
+    >>> sex = Attributes.single(("f", "m"), "sex")
+    >>> prior = {"preset": "informed", "strength": 100, "rows": {"every": {"unavailable": 0.3}}}
+    >>> [(row.label, row.outcomes, row.prior) for row in channel("a", sex, prior).rows]
+    [('f', ('f', 'unavailable'), (70.0, 30.0)), ('m', ('m', 'unavailable'), (70.0, 30.0))]
+    """
     parsed = parse(prior)
     if isinstance(parsed, PriorSpec):
         specs = dict.fromkeys(attributes.names, parsed)

@@ -20,9 +20,28 @@ LEVELS = {"sparse": (0.8, 0.4), "medium": (0.4, 0.2), "dense": (0.2, 0.1)}
 class Missingness:
     """Rates at which what is true is not what is written down.
 
-    ``unavailable[g]`` is P(ã = ∅ | a = g), ``misstated[g]`` the rate of naming another group (spread
-    evenly over the others); ``label_unavailable`` is P(ỹ = ∅), the same for each class or one each.
-    ``channel`` is P(ã | a) as a whole, (groups, outcomes), in place of the first two.
+    Parameters
+    ----------
+    unavailable : tuple of float
+        P(ã = ∅ | a = g) of each group g; the paper's sparse level unless given.
+    misstated : tuple of float
+        Rate at which each group names another, spread evenly over the others.
+    label_unavailable : tuple of float
+        P(ỹ = ∅ | y = c) of each class c.
+    channel : tuple of tuple of float, optional
+        P(ã | a) as a whole, (groups, outcomes), in place of the first two.
+
+    Raises
+    ------
+    InputError
+        If a rate is not within [0, 1], or those of a group sum to more than 1.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness
+    >>> Missingness(unavailable=(0.75, 0.5)).group_channel()
+    array([[0.25, 0.  , 0.75],
+           [0.  , 0.5 , 0.5 ]])
     """
 
     unavailable: tuple[float, ...] = LEVELS["sparse"]

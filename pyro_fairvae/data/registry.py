@@ -91,7 +91,24 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class Splits:
-    """Training and validation as they were written down, and a test part with its truth."""
+    """Training and validation as they were written down, and a test part with its truth.
+
+    Attributes
+    ----------
+    train, validation : Observed
+        Rows with what was stated of label and group.
+    test : Complete
+        Rows with their true label and group, for the final test alone.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> parts.train.rows, parts.validation.rows, parts.test.rows
+    (70, 10, 20)
+    >>> hasattr(parts.train, "a"), hasattr(parts.test, "a")
+    (False, True)
+    """
 
     train: Observed
     validation: Observed
@@ -107,7 +124,35 @@ def load(
 ) -> AnyTable:
     """The whole of a data set, with the first of its groups and labels unless others are named.
 
-    Images are ``side`` pixels high and wide.
+    Parameters
+    ----------
+    dataset : str
+        ``"adult"``, ``"synthetic"``, or one of CelebA's tasks.
+    group : str, optional
+        The attribute, or attributes joined by ``+``, to be fair to, such as ``"gender"`` or ``"race"``.
+    folder : path, optional
+        Where its files are; ``$FAIRVAE_DATA``, the cache, or fetched unless given.
+    label : str, optional
+        What is to be predicted.
+    side : int
+        Images are so many pixels high and wide.
+
+    Returns
+    -------
+    Table or ImageTable
+        With the true class and group of every row.
+
+    Raises
+    ------
+    InputError
+        If there is no such data set, label or group, or its files cannot be had.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import load_dataset
+    >>> table = load_dataset("synthetic")
+    >>> table.rows, table.classes, table.groups
+    (4000, ('0', '1'), ('0', '1'))
     """
     entry = DATASETS[choose("data set", dataset, DATASETS)]
     chosen = (
@@ -145,7 +190,32 @@ def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tup
 
 
 def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
-    """The parts of :func:`split_complete`, the first two with values hidden."""
+    """Parts of a table at random, 70 % training, 10 % validation, 20 % test; in the first two some is hidden.
+
+    Of images at most 5,000 are for the test, and a person, where it is known who is in an image, is in one
+    part alone. Numbers are standardised by the training part.
+
+    Parameters
+    ----------
+    table : Table or ImageTable
+        Rows with their truth, at least 20.
+    missingness : Missingness
+        Rates at which groups and labels are withheld.
+    seed : int
+        Of the order of rows and of what is hidden.
+
+    Returns
+    -------
+    Splits
+        ``train`` and ``validation`` as written down, ``test`` with its truth.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(unavailable=(0.8, 0.4)), seed=0)
+    >>> tuple(parts.train.x.shape), tuple(parts.test.x.shape)
+    ((70, 12), (20, 12))
+    """
     parts = split_complete(table, seed)
     _, train_seed, validation_seed = _split_seeds(seed)
     return Splits(

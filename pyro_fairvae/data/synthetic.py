@@ -25,15 +25,43 @@ def synthetic(
     numbers: int = 8,
     categories: int = 4,
 ) -> Table:
-    """Rows drawn from a ~ π_a, y | a, x | a, y.
+    """Rows drawn from a ~ π_a, y | a, x | a, y, so that the truth is known.
 
-    Numbers are Normal with unit variance; the centres of two groups lie ``group_strength`` apart, those
-    of two classes ``class_strength``, in random directions, so these set how well x tells a and y.
-    One category of ``categories`` values leans towards the group, by a share 1 − exp(−``group_strength``);
-    at strength 0, x says nothing of a but what y says. ``dependence`` in [0, 1] is the share
-    of rows whose class is tied to the group (class = group modulo ``classes``) rather than drawn from
-    ``class_prevalence``. Prevalences are uniform unless given. Hide the groups with
-    :func:`~pyro_fairvae.data.missingness.hide` at rates of your choice.
+    Numbers are Normal with unit variance, and one category leans towards the group, by a share
+    1 − exp(−``group_strength``); at strength 0, x says nothing of a but what y says. Groups are hidden by
+    :func:`split` at rates of your choice.
+
+    Parameters
+    ----------
+    rows, seed : int
+        How many rows, and the seed of their draws.
+    groups, classes : int
+        How many of each.
+    group_prevalence, class_prevalence : sequence of float, optional
+        π_a, and the distribution of classes that are not tied to the group; uniform unless given.
+    group_strength, class_strength : float
+        Distance between the centres of two groups, and of two classes: how well x tells a and y.
+    dependence : float
+        Share of rows, within [0, 1], whose class is the group modulo ``classes``.
+    numbers, categories : int
+        Number columns, and values of the category.
+
+    Returns
+    -------
+    Table
+        With the true class and group of every row.
+
+    Raises
+    ------
+    InputError
+        If sizes, shares or strengths make no table.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import synthetic
+    >>> table = synthetic(rows=200, groups=3)
+    >>> table.rows, table.groups, table.numbers.shape
+    (200, ('0', '1', '2'), (200, 8))
     """
     require(
         rows >= 1 and numbers >= groups + classes,

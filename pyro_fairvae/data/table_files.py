@@ -8,6 +8,7 @@ import io
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,7 +62,7 @@ def read_table(
 def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
     """Some columns just as they are written, in the order of ``names``; of Parquet as they are stored."""
     if ending_of(path) == ".parquet":
-        return pd.read_parquet(path).rename(columns=str)[list(names)].reset_index(drop=True)
+        return _stored(path).rename(columns=str)[list(names)].reset_index(drop=True)
     with _open(path) as file:
         header = _names(csv.reader(file, delimiter=_separator(path), skipinitialspace=True))
     return _parsed(path, header, [], str, names)[list(names)]
@@ -74,14 +75,24 @@ def ending_of(path: Path) -> str:
 
 
 def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
-    try:
-        table = pd.read_parquet(path)
-    except (ValueError, OSError) as reason:
-        raise InputError(f"{path} is not a table in Parquet, or is broken: {reason}.") from reason
+    table = _stored(path)
     _check_header(path, [str(name) for name in table.columns])
     if not missing_values:
         return table
     return pd.DataFrame({name: each.mask(is_missing(each, missing_values)) for name, each in table.items()})
+
+
+def _stored(path: Path) -> pd.DataFrame:
+    """A table in Parquet, which the extra ``parquet`` is for."""
+    require(
+        find_spec("pyarrow") is not None,
+        f"{path} is in Parquet, which pyarrow reads; install it by pip install 'pyro_fairvae[parquet]', or "
+        "give the table as CSV.",
+    )
+    try:
+        return pd.read_parquet(path)
+    except (ValueError, OSError) as reason:
+        raise InputError(f"{path} is not a table in Parquet, or is broken: {reason}.") from reason
 
 
 def _read_lines(path: Path, gaps: Sequence[str], types: dict[str, type]) -> pd.DataFrame:

@@ -35,8 +35,7 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.draws import keep_draws
-from pyro_fairvae.posterior.summaries import calibrate_fit, summarise, withholding_rates
-from pyro_fairvae.risks.smooth_penalty import project
+from pyro_fairvae.posterior.summaries import PosteriorSummary, calibrate_fit, summarise, withholding_rates
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
@@ -103,7 +102,33 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     channels_ : DataFrame
         How often each group, and each class its label, is withheld, with 90 % intervals.
     posterior_ : dict
-        All that was learned of P(ã|a) and P(ỹ|y).
+        All that was learned of P(ã|a) and P(ỹ|y), as :func:`~pyro_fairvae.summarise` has it.
+    summary_ : dict
+        What the table held: ``rows``, of which ``training_rows`` and ``held_out_rows``; how many state each
+        of the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values.
+    metric_ : str
+        The metric that ``disparity`` in ``frontier_`` is.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray
+        Their names, where X has some.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyro_fairvae import FairSSVAEClassifier, synthetic
+    >>> table = synthetic(rows=100)
+    >>> X, y = table.numbers, np.array(["no", "yes"])[table.y]
+    >>> withheld = np.random.default_rng(0).random(100) < 0.4
+    >>> sex = np.where(withheld, None, np.array(["f", "m"])[table.a])
+    >>> model = FairSSVAEClassifier(lambdas=(0.0, 1.0), epochs=1, hidden=8, layers=1)
+    >>> model = model.fit(X, y, sensitive_features=sex)
+    >>> model.groups_, model.predict(X).shape, model.predict_proba(X).shape
+    (('f', 'm'), (100,), (100, 2))
+    >>> model.frontier_["lambda"].tolist()
+    [0.0, 1.0]
+    >>> model.select(lambda_=0.0).selected_
+    0
     """
 
     def __init__(
@@ -153,8 +178,25 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
         """Train the frontier on a table, its labels and its groups, any of which may have gaps.
 
-        X is a DataFrame, whose columns are numbers or categories by their types, or an array. y and the
-        sensitive columns (one, or several in a table) have NaN, None or ``pd.NA`` where nothing is stated.
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features. Columns of a DataFrame are numbers or categories by their types.
+        y : array-like, (rows,)
+            Labels; NaN, None or ``pd.NA`` where nothing is stated.
+        sensitive_features : array-like or DataFrame, optional
+            One column, or several, that say the group, with the same gaps. Without it one member is fitted,
+            at λ = 0, and nothing is made fair.
+
+        Returns
+        -------
+        FairSSVAEClassifier
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If tables, labels, groups or parameters cannot be used; before training begins.
         """
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
@@ -262,7 +304,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _posterior(self, train: Observed, seed: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _posterior(self, train: Observed, seed: int) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
         """Who withholds; intervals are cross-fitted where they were asked for and there are rows for it."""
         wanted = self.fit_.settings.kind_of_intervals == "calibrated"
         stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
@@ -291,7 +333,25 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
 
     def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
-        """Decide by another member from now on: the most accurate within a disparity, or that of a λ."""
+        """Decide by another member from now on.
+
+        Parameters
+        ----------
+        max_disparity : float, optional
+            Choose the most accurate member whose disparity on held-out rows is at most so large.
+        lambda_ : float, optional
+            Or the member of this λ.
+
+        Returns
+        -------
+        FairSSVAEClassifier
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If there is no such member, or not one of both is given.
+        """
         check_is_fitted(self)
         require((max_disparity is None) != (lambda_ is None), "give max_disparity or lambda_, one of them.")
         if lambda_ is not None:
@@ -324,18 +384,57 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def groups_(self) -> tuple[str, ...]:
+        """The groups, in the order of :meth:`predict_groups_proba`; none where none were given."""
         check_is_fitted(self)
         return self.attributes_.group_names if self.knows_groups_ else ()
 
     @property
     def channels_(self) -> pd.DataFrame:
+        """How often each group, and each class its label, is withheld, with 90 % intervals."""
         check_is_fitted(self)
         return withholding_rates(self.posterior_, self.knows_groups_)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class that the selected member decides on."""
+        """The class that the selected member decides on, by :meth:`decision_function`.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+
+        Returns
+        -------
+        ndarray, (rows,)
+            Values of ``classes_``.
+        """
         check_is_fitted(self)
         return np.asarray(self.classes_[self._scores(X).argmax(1)])
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        r"""The scores that decide.
+
+        Fair decisions are made for the class c with the largest
+
+        .. math:: s_c(x) = P_f(c|x) + \sum_{ya} \nu_{cya} P(y, a|x),
+
+        where the weights ν, fitted after training, are 0 for a member with λ = 0 and left out by
+        ``options={"refine_decisions": 0}``. P(y, a|x) holds the group that is inferred from x. Thresholds
+        (``options={"thresholds": …}``) shift P_f here, and here alone. Scores are no probabilities: they may
+        leave [0, 1].
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            With two classes s of the second minus s of the first, (rows,): the second is decided on where it
+            is positive. With more, s itself, (rows, classes). In the precision of the networks, single.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     @torch.no_grad()
     def _scores(self, X: Any) -> np.ndarray:
@@ -346,26 +445,50 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             decision_scores(heads, fairness, self.fit_.adjustment)[self.selected_].cpu()
             for heads in self.fit_.heads(x)
         ]
-        return torch.cat(found).double().numpy()
+        return torch.cat(found).numpy()
 
+    @torch.no_grad()
     def predict_proba(self, X: Any) -> np.ndarray:
-        """What decisions go by, (rows, classes), in the order of ``classes_``.
+        """P_f(y|x) of the selected member as it was trained.
 
-        These are P(y|x) of the selected member, shifted where fairness asks for it, so that the largest is
-        always the decision; what leaves [0, 1] then is brought back by the nearest probabilities.
+        Fair decisions need not be the largest probability: :meth:`predict` goes by
+        :meth:`decision_function`, which is adjusted for fairness and knows of thresholds.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+
+        Returns
+        -------
+        ndarray, (rows, classes)
+            In the order of ``classes_``; rows sum to 1.
         """
-        scores = torch.from_numpy(self._scores(X))
-        # The nearest point of the simplex is the projection of scores that are all positive.
-        lifted = scores - scores.amin(-1, keepdim=True) + 1.0
-        nearest = project(lifted.unsqueeze(1), torch.ones(len(scores), dtype=scores.dtype)).squeeze(1)
-        return nearest.numpy()
+        x = self._encoded(X)
+        logits = [heads.class_logits[self.selected_].cpu() for heads in self.fit_.heads(x)]
+        return torch.cat(logits).double().softmax(-1).numpy()
 
     @torch.no_grad()
     def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:
-        """P(a|x), (rows, groups), in the order of ``groups_``.
+        """P(a|x), or P(a|x, ã).
 
-        With sensitive_features it is P(a|x, ã), in which to withhold tells something, too, and what is stated
-        is certain.
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+        sensitive_features : array-like or DataFrame, optional
+            What rows state, ã. Given it, to withhold tells something, too: P(a|x, ã) ∝ P(a|x) P(ã|a), and
+            what is stated is certain.
+
+        Returns
+        -------
+        ndarray, (rows, groups)
+            In the order of ``groups_``.
+
+        Raises
+        ------
+        InputError
+            If the model was fitted without groups, or a group is stated that it does not know.
         """
         check_is_fitted(self)
         require(self.knows_groups_, "the model was fitted without sensitive_features, and knows no groups.")
@@ -402,7 +525,22 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return table.observed()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on rows that have a label."""
+        """Accuracy on rows that have a label.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the columns of the fit.
+        y : array-like, (rows,)
+            Labels, which may have gaps.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows.
+
+        Returns
+        -------
+        float
+            The share of labelled rows that are decided rightly.
+        """
         check_is_fitted(self)
         decided = self.predict(X)
         codes, _ = code_labels(y, self.classes_)
@@ -426,15 +564,38 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return torch.from_numpy(self.encoder_.encode(frame))
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model."""
+        """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there.
+        overwrite : bool
+            Replace a model that it holds.
+        """
         check_is_fitted(self)
         stored_model(self).save(Path(folder), overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:
-        """The model of a folder that ``fairvae fit``, ``fairvae train`` or :meth:`save` wrote.
+        """The model of a folder; no code from the folder is run, and nothing is trained.
 
-        No code from the folder is run, and nothing is trained.
+        Parameters
+        ----------
+        folder : path
+            Written by :meth:`save`, ``fairvae fit`` or ``fairvae train``.
+        device : str
+            ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+
+        Returns
+        -------
+        FairSSVAEClassifier
+            The fitted model.
+
+        Raises
+        ------
+        InputError
+            If the folder holds no model, a damaged one, or one of images.
         """
         stored, model = load_model(Path(folder), resolve_device(device)), cls()
         with restoring(Path(folder)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -24,12 +24,54 @@ from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.risks.imputers import PROBABILITIES
 from pyro_fairvae.schema.observed import Observed
 
+MemberResult = TypedDict(
+    "MemberResult",
+    {
+        "lambda": float,
+        "val": dict[str, float],
+        "test": dict[str, float],
+        "group_accuracy": NotRequired[float],
+    },
+)
+
+
+class RunResults(TypedDict):
+    """Metrics of every member, the metric by which one is chosen, and which it is."""
+
+    members: list[MemberResult]
+    metric: str
+    selected: int
+
 
 @torch.no_grad()
-def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
-    """:func:`judge` of a fit, by its own imputations of the validation part.
+def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
+    """How good and how fair each member of a fit is, on validation and on test, as ``results.json`` holds it.
 
-    Also ``group_accuracy``, the share of all test rows whose group is the one that h(a|x) finds likeliest.
+    Parameters
+    ----------
+    fitted : Fit
+        Whose members decide.
+    parts : Splits
+        Validation rows, whose hidden values are imputed by the fit, and test rows with their truth.
+
+    Returns
+    -------
+    RunResults
+        ``members``, a line for each λ: ``val`` and ``test`` have the metrics of :func:`evaluate`, and
+        ``group_accuracy`` the share of all test rows whose group is the one that h(a|x) finds likeliest;
+        ``metric``, that by which a member is chosen, and ``selected``, the member to use.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, Settings, evaluate_members, fit, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> small = Settings(epochs=1, batch=64, hidden=8, layers=1)
+    >>> fitted = fit(parts.train, parts.validation, lambdas=(0.0, 1.0), settings=small)
+    >>> results = evaluate_members(fitted, parts)
+    >>> [line["lambda"] for line in results["members"]], results["metric"]
+    ([0.0, 1.0], 'deo')
+    >>> 0 <= results["members"][0]["test"]["error"] <= 1
+    True
     """
     imputed = imputed_cells(fitted, parts.validation)
     found = judge(fitted, fitted.lambdas, fitted.settings.fairness, parts, imputed)
@@ -41,7 +83,7 @@ def evaluate_members(fitted: Fit, parts: Splits) -> dict[str, Any]:
 
 def judge(
     fitted: Decider, weights: Sequence[float], fairness: RiskSettings, parts: Splits, imputed: Tensor
-) -> dict[str, Any]:
+) -> RunResults:
     """Metrics of every member on validation (expected, nothing hidden is read) and on test.
 
     ``imputed`` is P(y, a | row) of the validation part, (members, rows, classes, groups). ``selected`` is
@@ -51,7 +93,7 @@ def judge(
     metric, risk = metric_of(fairness)
     expected = metrics_on_validation(fitted, parts.validation, fairness, risk, imputed)
     tested = metrics_on_test(fitted, parts.test, fairness)
-    members = [
+    members: list[MemberResult] = [
         {"lambda": weight, "val": val, "test": test}
         for weight, val, test in zip(weights, expected, tested, strict=True)
     ]

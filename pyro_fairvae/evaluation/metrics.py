@@ -33,9 +33,33 @@ METRICS = (
 def evaluate(
     y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None
 ) -> dict[str, float]:
-    """Error and positive rate of decisions and the twin of every risk, where class and group are known.
+    r"""Error and positive rate of decisions and the twin of every risk, where class and group are known.
 
-    ``weight`` counts a row as more or less than one.
+    ``deo`` is :math:`\max_{y,a,a'} |P(\hat Y=y|Y=y,A=a) - P(\hat Y=y|Y=y,A=a')|`, ``deopp`` the same for the
+    last class alone, and ``ddp`` :math:`\max_{c,a,a'} |P(\hat Y=c|A=a) - P(\hat Y=c|A=a')|`.
+
+    Parameters
+    ----------
+    y, decided, a : ndarray of int, (rows,)
+        True class, decision and true group, as codes from 0.
+    classes : int
+        How many classes there are.
+    weight : ndarray, optional
+        Counts a row as more or less than one.
+
+    Returns
+    -------
+    dict of str to float
+        Metrics by name; NaN where no two groups can be compared.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyro_fairvae import evaluate
+    >>> y, decided, a = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 1]])
+    >>> found = evaluate(y, decided, a, classes=2)
+    >>> round(found["error"], 3), found["deo"], round(found["ddp"], 3)
+    (0.167, 0.5, 0.333)
     """
     weight = np.ones(len(y)) if weight is None else weight
     if not weight.sum() > 0:

@@ -27,6 +27,40 @@ class Fit:
     holds, for each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted
     yet, and the channels' posteriors given that epoch's h and g (:func:`refine_channels`);
     it says who withholds.
+
+    Attributes
+    ----------
+    program : Program
+        The Pyro model and guide, ``program.model`` and ``program.guide``.
+    chosen : dict of str to Tensor
+        Parameters at the chosen epochs.
+    chosen_epoch : list of int
+        The chosen epoch of each member.
+    lambdas : tuple of float
+        λ of each member.
+    settings : Settings
+        As they were given.
+    history : list of dict of str to float
+        A line for each epoch and member: ``epoch``, ``member``, ``lambda``; the parts of the objective
+        (``x``, ``a_obs``, ``y_obs``, ``kl_…``, ``groups``, ``labels``, ``imputer``, ``decisions``, ``risk``);
+        ``gap``, the fairness risk without its weight, its standard error ``gap_error`` and the gap of each
+        cell, ``cell_y…_a…``; and on held-out rows ``log_group``, ``log_label`` and ``error``.
+        ``pandas.DataFrame(history)`` is a table.
+    adjustment : Tensor or None
+        ν, (members, classes, classes y, groups), by which decisions are refined.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, Settings, fit, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> small = Settings(epochs=1, batch=64, hidden=8, layers=1)
+    >>> fitted = fit(parts.train, parts.validation, lambdas=(0.0, 1.0), settings=small)
+    >>> tuple(fitted.predict_proba(parts.test.features).shape)  # P_f(y|x): members, rows, classes
+    (2, 20, 2)
+    >>> tuple(fitted.decide(parts.test.features).shape)  # members, rows
+    (2, 20)
+    >>> [(line["epoch"], line["lambda"]) for line in fitted.history]
+    [(1, 0.0), (1, 1.0)]
     """
 
     program: Program

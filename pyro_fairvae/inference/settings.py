@@ -83,7 +83,33 @@ class ObjectiveWeights:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything but the data, the weights λ and the seed that decides what a fit becomes."""
+    """Everything but the data, the weights λ and the seed that decides what a fit becomes.
+
+    Attributes
+    ----------
+    fairness : RiskSettings
+        The fairness risk: which, of which decisions, and how it is estimated.
+    objective_weights : ObjectiveWeights
+        Weights of the parts of the objective.
+    schedule : Schedule
+        How λ rises in training.
+    prior_a, prior_y : str
+        Priors of P(ã|a) and P(ỹ|y), as :func:`channel` takes them.
+    epochs, batch, lr, hidden, layers, latent, …
+        Training and networks. ``fairvae train --help`` explains every option.
+
+    Raises
+    ------
+    InputError
+        If an option has a value that it cannot have.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import RiskSettings, Settings
+    >>> settings = Settings(fairness=RiskSettings(risk="ddp"), epochs=10, prior_a="paper")
+    >>> settings.fairness.risk, settings.epochs
+    ('ddp', 10)
+    """
 
     fairness: RiskSettings = nested(RiskSettings)
     objective_weights: ObjectiveWeights = nested(ObjectiveWeights)

@@ -64,13 +64,53 @@ def fit(
     state: dict[str, Any] | None = None,
     workers: int = 0,
 ) -> Fit:
-    """Train one member for each of ``lambdas`` in a single SVI run.
+    r"""Train one member for each of ``lambdas`` in a single SVI run.
 
-    ``seeds`` is one seed for all members (equal initial weights, so that they differ in λ alone) or
-    one for each, which sets its initial weights and, where ``train`` gives each member rows of its own
-    (:meth:`Observed.stack`), their order; shared rows and noise follow the first.
-    ``after_epoch`` is called after each epoch; the ``state`` that it can save, given back here, goes on
-    from that epoch to the same numbers as an unbroken run. ``workers`` processes read images ahead.
+    Each minimises −ELBO, the conditional likelihoods of what was written down, and
+    :math:`\lambda\, E_{y,a} F(P_f, y, a)`, the fairness risk F expected over unstated labels and groups.
+
+    Parameters
+    ----------
+    train, validation : Observed
+        Rows as they were written down; the epoch that says who withholds is chosen on the second.
+    lambdas : sequence of float
+        λ of each member.
+    settings : Settings, optional
+        The defaults unless given.
+    seeds : int or sequence of int
+        One for all members (equal initial weights, so that they differ in λ alone) or one for each, which
+        sets its initial weights and, where ``train`` gives each member rows of its own
+        (:meth:`Observed.stack`), their order; shared rows and noise follow the first.
+    device, dtype
+        Where, and in which precision.
+    after_epoch : callable, optional
+        Called with a :class:`Progress` after each epoch.
+    state : dict, optional
+        What ``Progress.state()`` gave in an earlier run of the same arguments: training goes on from that
+        epoch to the same numbers as an unbroken run.
+    workers : int
+        Processes that read images ahead.
+
+    Returns
+    -------
+    Fit
+        The classifiers and the posteriors of who withholds.
+
+    Raises
+    ------
+    TypeError
+        If a table is not :class:`Observed`, such as one with its truth.
+    InputError
+        If tables, λ, seeds and settings do not fit together, or training diverges.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, Settings, fit, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> small = Settings(epochs=1, batch=64, hidden=8, layers=1)
+    >>> fitted = fit(parts.train, parts.validation, lambdas=(0.0, 1.0), settings=small, seeds=1)
+    >>> fitted.lambdas, fitted.chosen_epoch
+    ((0.0, 1.0), [1, 1])
     """
     for table in (train, validation):
         if not isinstance(table, Observed):

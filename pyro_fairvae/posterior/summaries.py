@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -31,11 +31,61 @@ DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
 LONGER = 10  # times as many sweeps for chains that disagree
 
 
+class Interval(TypedDict):
+    """Mean and 90 % interval of a probability."""
+
+    mean: float
+    q05: float
+    q95: float
+
+
+class RateSummary(Interval, total=False):
+    """What is known of one outcome of one row: the posterior's, and beside it what there is of the rest."""
+
+    prior: Interval
+    contraction: float  # 1 − Var(posterior) / Var(prior)
+    r_hat: float
+    ess: float
+    truth: float
+
+
+ChannelSummary = dict[str, dict[str, RateSummary]]  # by row, and by outcome
+MemberPosterior = TypedDict(
+    "MemberPosterior", {"lambda": float, "epoch": int, "a": ChannelSummary, "y": ChannelSummary}
+)
+
+
+class PosteriorSummary(TypedDict):
+    """What ``posterior.json`` holds: who withholds, of P(ã|a) and P(ỹ|y), and each member's own."""
+
+    describes: str
+    a: ChannelSummary
+    y: ChannelSummary
+    warnings: list[str]
+    members: list[MemberPosterior]
+
+
 @dataclass(frozen=True)
 class ChannelDraws:
-    """Draws of each row of a channel on its support, (chains, draws, tables, support) each.
+    """Draws of each row of a channel on its support.
 
-    A table is a data set of its own, or a member where each has its own networks.
+    Attributes
+    ----------
+    channel : Channel
+        What was drawn.
+    rows : list of ndarray
+        Draws of each row, (chains, draws, tables, support). A table is a data set of its own, or a member
+        where each has its own networks.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Attributes, ChannelDraws, channel, prior_draws
+    >>> sex = channel("a", Attributes.single(("f", "m"), "sex"))
+    >>> draws = prior_draws(sex, draws=100)
+    >>> draws.of(0, "unavailable").shape  # P(∅ | f): chains, draws, tables
+    (1, 100, 1)
+    >>> ChannelDraws.pool([draws, draws]).of(0, "unavailable").shape
+    (1, 100, 2)
     """
 
     channel: Channel
@@ -104,14 +154,66 @@ def calibrate(
 
 
 def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
-    """:func:`calibrate` with the channels and settings of a fit, on its device."""
+    """Posteriors of P(ã|a) and P(ỹ|y) whose intervals hold whatever the networks are.
+
+    Networks are fitted anew on folds of the training rows, rows are sorted into bins by what networks of
+    other folds say of them, and the channels are drawn given the counts of those bins.
+
+    Parameters
+    ----------
+    fit : Fit
+        Whose channels, priors and settings are taken.
+    train : Observed
+        The rows it was trained on.
+    seeds : sequence of int
+        One for each table: one, or one for each member where members have rows of their own.
+
+    Returns
+    -------
+    dict of str to Calibrated
+        By channel, ``"a"`` and ``"y"``: ``draws`` and the ``bins`` that they come from.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, Settings, calibrate_fit, fit, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> small = Settings(epochs=1, batch=64, hidden=8, layers=1)
+    >>> fitted = fit(parts.train, parts.validation, settings=small)
+    >>> calibrated = calibrate_fit(fitted, parts.train, seeds=[0])
+    >>> sorted(calibrated), calibrated["a"].draws.of(0, "unavailable").shape[1:]
+    (['a', 'y'], (500, 1))
+    """
     guide = fit.program.guide
     return calibrate(train.to(fit.device, fit.dtype), (guide.channel_a, guide.channel_y), fit.settings, seeds)
 
 
 @torch.no_grad()
 def guide_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:
-    """Draws from the guide at the chosen epochs, a table for each member; h and g are taken as certain."""
+    """Draws from the guide at the chosen epochs; h(a|x) and g(y|x) are taken as certain.
+
+    Parameters
+    ----------
+    fit : Fit
+        Whose guide is drawn from.
+    channel : Channel
+        ``fit.program.guide.channel_a`` or ``channel_y``.
+    draws, seed : int
+        How many, and the seed.
+
+    Returns
+    -------
+    ChannelDraws
+        With one chain, and a table for each member.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, Settings, fit, guide_draws, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> small = Settings(epochs=1, batch=64, hidden=8, layers=1)
+    >>> fitted = fit(parts.train, parts.validation, lambdas=(0.0, 1.0), settings=small)
+    >>> guide_draws(fitted, fitted.program.guide.channel_a, draws=50).of(0, "unavailable").shape
+    (1, 50, 2)
+    """
     with fit.at_chosen_epoch() as program, seeded(seed):
         rows = [
             program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-2)
@@ -121,20 +223,62 @@ def guide_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) ->
 
 
 def prior_draws(channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:
-    """Draws from the prior."""
+    """Draws from the prior of a channel.
+
+    Parameters
+    ----------
+    channel : Channel
+        Whose rows are drawn.
+    draws, seed : int
+        How many, and the seed.
+
+    Returns
+    -------
+    ChannelDraws
+        With one chain and one table.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Attributes, channel, prior_draws
+    >>> sex = channel("a", Attributes.single(("f", "m"), "sex"), "{preset: truthful, strength: 20}")
+    >>> bool(abs(prior_draws(sex).of(0, "unavailable").mean() - 0.5) < 0.01)
+    True
+    """
     generator = np.random.default_rng([seed])
     return ChannelDraws(channel, [generator.dirichlet(row.prior, size=(1, draws, 1)) for row in channel.rows])
 
 
 def summarise(
     fit: Fit, calibrated: dict[str, Calibrated] | None = None, truth: dict[str, np.ndarray] | None = None
-) -> dict[str, Any]:
+) -> PosteriorSummary:
     """Mean and 90 % interval of every outcome of every row, as ``posterior.json`` holds it.
 
-    At the top, ``a`` and ``y`` are the calibrated posteriors where they are given, and else pool the members'
-    with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and g(y|x) are taken
-    as certain. Rows are keyed by group, outcomes by value or ``unavailable``. ``truth`` is P(ã|a) and P(ỹ|y)
-    where they are known.
+    Parameters
+    ----------
+    fit : Fit
+        Whose channels are described.
+    calibrated : dict of str to Calibrated, optional
+        Of :func:`calibrate_fit`.
+    truth : dict of str to ndarray, optional
+        P(ã|a) under ``"a"`` and P(ỹ|y) under ``"y"``, where they are known.
+
+    Returns
+    -------
+    PosteriorSummary
+        At the top, ``a`` and ``y`` are the calibrated posteriors where they are given, and else pool the
+        members' with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and
+        g(y|x) are taken as certain. Rows are keyed by group, outcomes by value or ``unavailable``.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, Settings, fit, split, summarise, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> small = Settings(epochs=1, batch=64, hidden=8, layers=1)
+    >>> fitted = fit(parts.train, parts.validation, settings=small)
+    >>> withheld = summarise(fitted)
+    >>> rate = withheld["a"]["0"]["unavailable"]  # P(∅ | a = 0)
+    >>> rate["q05"] < rate["mean"] < rate["q95"]
+    True
     """
     guide = fit.program.guide
     channels = {channel.name: channel for channel in (guide.channel_a, guide.channel_y)}
@@ -145,29 +289,28 @@ def summarise(
         for name, each in (calibrated or {}).items()
         for words in cannot_tell(each.draws.channel, each.bins, each.draws)
     ]
+
+    def described(name: str) -> ChannelSummary:
+        return describe(top[name], None if truth is None else truth[name], chains=calibrated is not None)
+
+    def of_member(k: int) -> MemberPosterior:
+        a, y = (describe(own[name].table(k), prior=False) for name in ("a", "y"))
+        return {"lambda": fit.lambdas[k], "epoch": fit.chosen_epoch[k], "a": a, "y": y}
+
     return {
         "describes": (
             "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
             if calibrated
             else "90 % intervals, all members pooled with equal weight, given h and g"
         ),
-        **{
-            name: describe(draws, None if truth is None else truth[name], chains=calibrated is not None)
-            for name, draws in top.items()
-        },
+        "a": described("a"),
+        "y": described("y"),
         "warnings": warnings,
-        "members": [
-            {
-                "lambda": weight,
-                "epoch": fit.chosen_epoch[k],
-                **{name: describe(draws.table(k), prior=False) for name, draws in own.items()},
-            }
-            for k, weight in enumerate(fit.lambdas)
-        ],
+        "members": [of_member(k) for k in range(len(fit.lambdas))],
     }
 
 
-def withholding_rates(posterior: Mapping[str, Any], knows_groups: bool = True) -> pd.DataFrame:
+def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) -> pd.DataFrame:
     """How often each group, and each class its label, is withheld, of what :func:`summarise` says."""
     lines = [
         {
@@ -177,8 +320,8 @@ def withholding_rates(posterior: Mapping[str, Any], knows_groups: bool = True) -
             "low": row[UNAVAILABLE]["q05"],
             "high": row[UNAVAILABLE]["q95"],
         }
-        for what, name in (("group", "a"), ("label", "y"))
-        for given, row in posterior[name].items()
+        for what, rates in (("group", posterior["a"]), ("label", posterior["y"]))
+        for given, row in rates.items()
         if UNAVAILABLE in row and (what == "label" or knows_groups)
     ]
     return pd.DataFrame(lines)
@@ -186,20 +329,20 @@ def withholding_rates(posterior: Mapping[str, Any], knows_groups: bool = True) -
 
 def describe(
     draws: ChannelDraws, truth: np.ndarray | None = None, prior: bool = True, chains: bool = False
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> ChannelSummary:
     """Of each row and outcome: mean and interval, the same of the prior, contraction, diagnostics, truth.
 
     Contraction is 1 − Var(posterior) / Var(prior): 0 where the data say nothing, 1 where they say all.
     """
     channel = draws.channel
     known = None if truth is None else channel.row_probabilities(truth)
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    found: ChannelSummary = {}
     for r, row in enumerate(channel.rows):
         before = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
         found[row.label] = {}
         for e, outcome in enumerate(row.outcomes):
             values = draws.of(r, outcome)
-            summary: dict[str, Any] = _summary(values)
+            summary = _summary(values)
             if prior:
                 mass, rest = row.prior[e], sum(row.prior) - row.prior[e]
                 low, high = beta_interval(mass, rest)
@@ -226,7 +369,7 @@ def _r_hat(values: np.ndarray) -> float:
     return float(split_gelman_rubin(torch.from_numpy(values), chain_dim=0, sample_dim=1).max())
 
 
-def _summary(values: np.ndarray) -> dict[str, Any]:
+def _summary(values: np.ndarray) -> RateSummary:
     low, high = np.quantile(values, INTERVAL)
     return {"mean": float(values.mean()), "q05": float(low), "q95": float(high)}
 

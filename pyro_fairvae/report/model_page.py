@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from pyro_fairvae.audit import AUDITED, Audit
+from pyro_fairvae.auditing import AUDITED, Audit
 from pyro_fairvae.posterior.summaries import withholding_rates
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page

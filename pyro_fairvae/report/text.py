@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -68,7 +69,7 @@ def channels_table(channels: pd.DataFrame, describes: str) -> str:
     return f"{align(lines)}\n({describes})"
 
 
-def posterior_table(rows: dict[str, dict[str, dict[str, Any]]]) -> str:
+def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Every outcome of every row: prior and posterior, how much the data said, the chains, the truth."""
     outcomes = [found for row in rows.values() for found in row.values()]
     optional = [key for key in ("ess", "r_hat", "truth") if any(key in found for found in outcomes)]
@@ -85,7 +86,7 @@ def posterior_table(rows: dict[str, dict[str, dict[str, Any]]]) -> str:
     return align(lines)
 
 
-def prior_table(channel: Channel, rows: dict[str, dict[str, dict[str, Any]]]) -> str:
+def prior_table(channel: Channel, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Every outcome of every row of a prior: concentration, mean, 90 % interval; what rows are worth."""
     lines = [["given", "says", "mass", "mean", "90 %"]]
     for row in channel.rows:
@@ -97,7 +98,7 @@ def prior_table(channel: Channel, rows: dict[str, dict[str, dict[str, Any]]]) ->
     return f"{align(lines)}\n(worth, in people: {worth}; {honest})"
 
 
-def _interval(found: dict[str, Any]) -> str:
+def _interval(found: Mapping[str, Any]) -> str:
     return f"[{found['q05']:.3f}, {found['q95']:.3f}]"
 
 

@@ -32,7 +32,41 @@ CUSTOM: dict[str, CustomRisk] = {}
 
 
 def register(name: str, function: Function, bound: float | None = None) -> CustomRisk:
-    """Make ``function`` available as the risk ``name``, once it has shown shape, finiteness and gradient."""
+    """Make a risk of the user's own available by name, once it has shown shape, finiteness and gradient.
+
+    Parameters
+    ----------
+    name : str
+        By which settings choose it, ``RiskSettings(risk=name)`` or ``FairSSVAEClassifier(risk=name)``.
+    function : callable
+        F(P_f, y, a), which takes P_f, (members, 1, rows, classes), and draws y and a, (members, samples,
+        rows) each, and returns (members, samples).
+    bound : float, optional
+        C of Theorem 1, the largest value that F takes.
+
+    Returns
+    -------
+    CustomRisk
+        What was registered.
+
+    Raises
+    ------
+    InputError
+        If the name is taken, or F fails on random draws: its shape, a value or a gradient is not as said.
+
+    Examples
+    --------
+    The variance over groups of the mean probability of the last class:
+
+    >>> import torch
+    >>> from pyro_fairvae import register_risk
+    >>> def variance_between_groups(p, y, a):
+    ...     of_group = torch.nn.functional.one_hot(a, 2).to(p)
+    ...     means = (p[..., -1:] * of_group).sum(-2) / of_group.sum(-2).clamp(min=1)
+    ...     return means.var(-1)
+    >>> register_risk("variance_between_groups", variance_between_groups, bound=0.5).name
+    'variance_between_groups'
+    """
     require(name not in RISKS, f"the risk {name!r} exists already; choose another name.")
     members, samples, rows, classes, groups = 2, 3, 40, 2, 2
     with seeded(0):

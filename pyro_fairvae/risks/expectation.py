@@ -31,6 +31,26 @@ def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
     r"""Theorem 1: :math:`N = \lceil C^2 / (2 \epsilon^2) \log(2/\delta) \rceil` draws give an error below ε.
 
     It holds with probability 1 − δ for a risk in [0, C], on a fixed batch. (The paper's text drops the 2.)
+
+    Parameters
+    ----------
+    epsilon : float
+        ε, the error that the Monte Carlo risk may have.
+    delta : float
+        δ, the probability with which it may be larger, within (0, 1).
+    bound : float
+        C, the largest value of the risk.
+
+    Returns
+    -------
+    int
+        N.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import samples_for
+    >>> samples_for(0.1, delta=0.05)
+    185
     """
     require(epsilon > 0 and bound > 0, f"epsilon and bound must be positive, got {epsilon} and {bound}.")
     require(0 < delta < 1, f"delta must be within (0, 1), got {delta}.")

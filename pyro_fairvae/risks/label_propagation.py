@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from scipy import sparse
 from scipy.sparse.linalg import cg
-from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
@@ -56,6 +55,8 @@ def propagate_labels(features: Tensor, y_obs: Tensor, classes: int, neighbours: 
 
 def similarity_graph(features: np.ndarray, neighbours: int) -> sparse.csr_matrix:
     """Symmetric weights between each row and its nearest landmarks, (rows, rows) and sparse."""
+    from sklearn.neighbors import NearestNeighbors  # half a second that few fits need
+
     rows = len(features)
     landmarks = np.random.default_rng(0).permutation(rows)[:LANDMARKS]
     search = NearestNeighbors(n_neighbors=min(neighbours + 1, len(landmarks)), algorithm="brute")

@@ -20,7 +20,31 @@ GRADIENTS = ("stopped", "vanilla")
 
 @dataclass(frozen=True)
 class RiskSettings:
-    """Everything about the fairness risk but its weight."""
+    """Everything about the fairness risk but its weight.
+
+    Attributes
+    ----------
+    risk : str
+        A name of :data:`RISKS`, or of :func:`register_risk`.
+    risk_classes : tuple of int, optional
+        S_y, the classes that are compared.
+    risk_estimator, samples, stiffness, memory
+        How its expectation over unstated labels and groups is estimated.
+    refine_decisions : float, optional
+        Stiffness at which decisions are refined after training; 0 leaves them as trained.
+    relaxation, temperature, thresholds
+        How decisions are softened, and from which probability class 1 is decided.
+    imputer, labeller
+        How unstated groups and labels are imputed.
+
+    ``fairvae train --help`` explains every option.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import RiskSettings
+    >>> RiskSettings(risk="ddp").chosen().name
+    'ddp'
+    """
 
     risk: str = option("deo", f"fairness risk: {', '.join(RISKS)}")
     risk_classes: tuple[int, ...] | None = option(

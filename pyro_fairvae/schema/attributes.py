@@ -22,6 +22,28 @@ class Attributes:
     A group is a value of each attribute, an outcome a value or ∅ of each. Both are numbered in the order of
     ``itertools.product``, so a single attribute of G values has the groups 0 to G − 1 and the outcomes 0 to
     G, the last being ∅.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the attributes.
+    values : tuple of tuple of str
+        The values of each attribute, at least two.
+
+    Raises
+    ------
+    InputError
+        If names or values are not distinct, or a value has a reserved name (``unavailable``, ``own``, …).
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Attributes
+    >>> sex = Attributes.single(("f", "m"), name="sex")
+    >>> sex.groups, sex.outcome_names
+    (2, ('f', 'm', 'unavailable'))
+    >>> both = Attributes(("sex", "old"), (("f", "m"), ("no", "yes")))
+    >>> both.group_names
+    ('f, no', 'f, yes', 'm, no', 'm, yes')
     """
 
     names: tuple[str, ...]

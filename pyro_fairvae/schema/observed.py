@@ -68,7 +68,41 @@ class Batch:
 
 @dataclass(frozen=True)
 class Observed:
-    """A table as it was written down: ``x``, ``y_obs`` and ``a_obs``, shaped as in :class:`Batch`."""
+    """A table as it was written down: the only kind that training takes.
+
+    It has no field for the true label or group. With C classes and one attribute of G values, C in ``y_obs``
+    and G in ``a_obs`` stand for ∅, "prefer not to say".
+
+    Parameters
+    ----------
+    x : Tensor or PixelRows
+        Features, (rows, columns), or (members, rows, columns) where each member has rows of its own.
+    y_obs, a_obs : Tensor
+        ỹ and ã, what was written down of label and group, shaped as ``x`` without its columns.
+    columns : Columns or Pixels
+        How the columns of ``x`` are made.
+    classes, groups : int
+        How many there are.
+    attributes : Attributes, optional
+        What the groups are values of; one attribute unless given.
+    class_names : tuple of str, optional
+        ``"0"``, ``"1"``, … unless given.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit, codes are out of range, or ``x`` is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyro_fairvae import Observed
+    >>> from pyro_fairvae.schema.observed import Columns
+    >>> x = torch.randn(4, 3)
+    >>> table = Observed(x, torch.tensor([0, 1, 2, 1]), torch.tensor([2, 2, 0, 1]), Columns(3), 2, 2)
+    >>> table.rows, (table.y_obs == 2).sum().item(), (table.a_obs == 2).sum().item()  # 2 is ∅
+    (4, 1, 2)
+    """
 
     x: Features
     y_obs: Tensor

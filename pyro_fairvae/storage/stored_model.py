@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from pyro_fairvae.data.table_encoder import FrameEncoder
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import (
     Classes,
@@ -63,7 +64,7 @@ class StoredModel:
     selected: int
     metric: str
     frontier: pd.DataFrame
-    posterior: dict[str, Any]
+    posterior: PosteriorSummary
     summary: dict[str, Any]
     source: dict[str, Any] = field(default_factory=dict)
     draws: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -141,7 +142,7 @@ def _restored(
     )
 
 
-def _without_defaults(posterior: dict[str, Any]) -> dict[str, Any]:
+def _without_defaults(posterior: dict[str, Any]) -> PosteriorSummary:
     """A posterior as it was summarised: what was not known of a rate is not there."""
 
     def known(rates: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def _without_defaults(posterior: dict[str, Any]) -> dict[str, Any]:
 
     top = posterior | {name: known(posterior[name]) for name in ("a", "y")}
     members = [member | {name: known(member[name]) for name in ("a", "y")} for member in posterior["members"]]
-    return top | {"members": members}
+    return cast(PosteriorSummary, top | {"members": members})
 
 
 def fit_content(fit: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:

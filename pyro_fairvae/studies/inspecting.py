@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.posterior.draws import CALIBRATED, GUIDE, SOURCES, keep_draws, kept_draws, kept_sources
-from pyro_fairvae.posterior.summaries import ChannelDraws, describe, prior_draws
+from pyro_fairvae.posterior.summaries import ChannelDraws, ChannelSummary, describe, prior_draws
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import CONFIG
@@ -48,7 +47,7 @@ class Inspected:
     describes: str
     warnings: list[str]
 
-    def rows(self, name: str) -> dict[str, dict[str, dict[str, Any]]]:
+    def rows(self, name: str) -> ChannelSummary:
         """What :func:`describe` says of a channel."""
         truth = None if self.truth is None else self.truth[name]
         return describe(self.draws[name], truth, chains=True)

@@ -158,7 +158,7 @@ def reproduce(
 ) -> Reproduction:
     """Run the jobs of a grid that are not done yet, and gather what all of them came to.
 
-    ``out`` receives config.json, results.parquet, recovery.csv and the folder of jobs. ``report`` is called
+    ``out`` receives config.json, results.csv, recovery.csv and the folder of jobs. ``report`` is called
     with an estimate of the time before the first jobs of a folder, and with each job that failed.
     """
     choose("backend", backend, BACKENDS)
@@ -183,7 +183,7 @@ def reproduce(
         say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
     require(len(reproduction.results) > 0, f"every job failed; their reasons are in {out / 'jobs'}.")
     write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
-    write_whole(out / "results.parquet", reproduction.results.to_parquet(index=False))
+    write_whole(out / "results.csv", reproduction.results.to_csv(index=False))
     if len(reproduction.recovery):
         write_whole(out / "recovery.csv", reproduction.recovery.to_csv(index=False))
     return reproduction
@@ -304,7 +304,7 @@ def _judge(fitted: Decider, weights: Sequence[float], metric: str, parts: Splits
     table = parts.validation
     cells = cells_of(table.y_obs, table.a_obs, table.classes, table.groups, torch.float64)
     fairness = build(Settings, {"risk": metric}).fairness
-    return judge(fitted, weights, fairness, parts, cells.expand(len(weights), -1, -1, -1))
+    return {**judge(fitted, weights, fairness, parts, cells.expand(len(weights), -1, -1, -1))}
 
 
 def result_lines(

@@ -102,7 +102,7 @@ def train_run(
         state=state,
         workers=workers,
     )
-    results = evaluate_members(fitted, parts)
+    results: dict[str, Any] = {**evaluate_members(fitted, parts)}
     calibrated = None
     if config.settings.kind_of_intervals == "calibrated":
         calibrated = calibrate_fit(fitted, parts.train, [config.seed])

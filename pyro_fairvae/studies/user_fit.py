@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pyro_fairvae.audit import Audit, audit
+from pyro_fairvae.auditing import Audit, audit
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.coded_columns import is_missing

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,17 @@ def test_broken_packages_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"t\.csv\.gz"):
             read_table(path)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.parquet"
+    TABLE.to_parquet(path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for read in (read_table, partial(read_words, names=["age"])):
+        with pytest.raises(InputError, match=r"pip install 'pyro_fairvae\[parquet\]', or give"):
+            read(path)
 
 
 def test_broken_parquet_is_refused(tmp_path: Path) -> None:

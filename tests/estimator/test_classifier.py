@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
@@ -104,16 +105,44 @@ def test_the_frontier_is_of_held_out_rows(fitted: FairSSVAEClassifier, new: Made
 # What the methods say of each other.
 
 
+def trained_scores(model: FairSSVAEClassifier, X: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """P_f(y|x), (rows, classes), and P(y, a|x), (rows, classes, groups), of the selected member's heads."""
+
+    def softmax(logits: torch.Tensor) -> np.ndarray:
+        exponent = np.exp(logits[model.selected_].double().numpy())
+        return exponent / exponent.sum(-1, keepdims=True)
+
+    (heads,) = model.fit_.heads(torch.from_numpy(model.encoder_.encode(X)))
+    cells = softmax(heads.label_logits)[..., None] * softmax(heads.group_logits_by_label)
+    return softmax(heads.class_logits), cells
+
+
 @pytest.mark.parametrize("weight", WEIGHTS)
-def test_decisions_are_the_largest_probabilities(
+def test_probabilities_are_those_of_the_classifier_as_trained(
     fitted: FairSSVAEClassifier, new: Made, weight: float
 ) -> None:
-    fitted.select(lambda_=weight)
-    probability = fitted.predict_proba(new.X)
+    probability = fitted.select(lambda_=weight).predict_proba(new.X)
     assert probability.shape == (4000, 2)
-    assert probability.min() >= 0
+    assert probability.min() > 0
+    assert probability.max() < 1
     np.testing.assert_allclose(probability.sum(1), 1, atol=1e-12)
-    np.testing.assert_array_equal(fitted.classes_[probability.argmax(1)], fitted.predict(new.X))
+    np.testing.assert_allclose(probability, trained_scores(fitted, new.X)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_decisions_go_by_adjusted_scores(fitted: FairSSVAEClassifier, new: Made, weight: float) -> None:
+    """P_f(c|x) + Σ ν(c, y, a) P(y, a|x), which is not the largest probability where λ is positive."""
+    score = fitted.select(lambda_=weight).decision_function(new.X)
+    decided = fitted.predict(new.X)
+    assert score.shape == (4000,)
+    np.testing.assert_array_equal(decided, np.where(score > 0, "yes", "no"))
+    probability, cells = trained_scores(fitted, new.X)
+    assert fitted.fit_.adjustment is not None
+    nu = fitted.fit_.adjustment[fitted.selected_].double().numpy()
+    expected = probability + np.einsum("rya,cya->rc", cells, nu)
+    np.testing.assert_allclose(score, expected[:, 1] - expected[:, 0], atol=1e-4)
+    likeliest = fitted.classes_[fitted.predict_proba(new.X).argmax(1)]
+    assert (decided == likeliest).all() == (weight == 0)
 
 
 def test_three_classes_and_three_groups() -> None:
@@ -121,11 +150,44 @@ def test_three_classes_and_three_groups() -> None:
     X, y, a = draw.normal(size=(90, 3)), draw.integers(3, size=90), draw.integers(3, size=90)
     model = tiny(lambdas=(0.0, 5.0)).fit(X + y[:, None], y, a)
     for weight in (0.0, 5.0):
-        probability = model.select(lambda_=weight).predict_proba(X)
-        np.testing.assert_allclose(probability.sum(1), 1, atol=1e-12)
-        np.testing.assert_array_equal(model.classes_[probability.argmax(1)], model.predict(X))
+        score = model.select(lambda_=weight).decision_function(X)
+        assert score.shape == (90, 3)
+        np.testing.assert_array_equal(model.classes_[score.argmax(1)], model.predict(X))
+        np.testing.assert_allclose(model.predict_proba(X).sum(1), 1, atol=1e-12)
     assert model.predict_groups_proba(X).shape == (90, 3)
     assert model.groups_ == ("0", "1", "2")
+
+
+def test_thresholds_belong_to_decisions(quick: None, small: Made) -> None:
+    """A threshold τ decides for the last class where P_f exceeds τ, and P_f is the same at every τ."""
+    models = {
+        tau: tiny(lambdas=(0.0,), options=SMALLEST | {"thresholds": tau}).fit(
+            small.X, small.y_obs, small.a_obs
+        )
+        for tau in (0.5, 0.7)
+    }
+    for tau, model in models.items():
+        likely = model.predict_proba(small.X)[:, 1] > tau
+        np.testing.assert_array_equal(model.predict(small.X), np.where(likely, "yes", "no"))
+    np.testing.assert_array_equal(models[0.5].predict_proba(small.X), models[0.7].predict_proba(small.X))
+    assert (models[0.5].predict(small.X) != models[0.7].predict(small.X)).any()
+
+
+def test_decisions_as_trained_do_not_look_at_the_group(small: Made) -> None:
+    """With refine_decisions 0 the heads of the group may say anything; otherwise decisions follow them."""
+    changed = {}
+    for refine in (0.0, 50.0):
+        options = SMALLEST | {"refine_decisions": refine}
+        model = tiny(lambdas=(5.0,), options=options).fit(small.X, small.y_obs, small.a_obs)
+        scores, cells = model.decision_function(small.X), trained_scores(model, small.X)[1]
+        noise = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for name, weights in model.fit_.program.guide.encoder.named_parameters():
+                if "group" in name:  # of h(a|x) and r(a|x,y)
+                    weights += 10 * torch.randn(weights.shape, generator=noise)
+        assert np.abs(trained_scores(model, small.X)[1] - cells).max() > 0.3
+        changed[refine] = (model.decision_function(small.X) != scores).any()
+    assert changed == {0.0: False, 50.0: True}
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
@@ -224,7 +286,7 @@ def test_pickled_and_saved_models_decide_alike(
 def test_a_clone_is_unfitted_and_has_the_parameters(fitted: FairSSVAEClassifier) -> None:
     copy = clone(fitted)
     assert copy.get_params() == fitted.get_params()
-    for deed in (copy.predict, copy.predict_proba, copy.predict_groups_proba):
+    for deed in (copy.predict, copy.decision_function, copy.predict_proba, copy.predict_groups_proba):
         with pytest.raises(NotFittedError):
             deed([[0.0]])
     for deed in (copy.select, lambda: copy.score([[0.0]], [0]), lambda: copy.groups_, lambda: copy.channels_):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_fairvae.audit import Audit, audit
+from pyro_fairvae.auditing import Audit, audit
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.state import stored_model

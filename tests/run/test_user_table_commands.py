@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_fairvae.audit import audit
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
@@ -112,6 +112,18 @@ def test_from_table_to_page(csv: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "240 rows: " in capsys.readouterr().out
     assert run("report", out, "--audit", tmp_path / "audit.json") == 0
     assert "<!DOCTYPE html>" in (out / "report.html").read_text()
+
+
+def test_fit_takes_any_option_by_name(csv: Path, tmp_path: Path) -> None:
+    """With refine_decisions=0 the likeliest class is decided on, whatever λ."""
+    given = {"refine_decisions": 0, "latent": 3, "prior_a": "mar"}
+    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    assert run("fit", csv, *COLUMNS, *TINY, *words, "--out", tmp_path / "model") == 0
+    found = FairSSVAEClassifier.load(tmp_path / "model", "cpu").select(lambda_=1)
+    assert found.options == given
+    assert found.fit_.settings.latent == 3
+    X = pd.read_csv(csv)[list(found.feature_names_in_)]
+    np.testing.assert_array_equal(found.predict(X), found.classes_[found.predict_proba(X).argmax(1)])
 
 
 def test_the_audit_command_is_the_audit(model: Path, csv: Path, tmp_path: Path) -> None:
@@ -311,6 +323,13 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--max-disparity", "2"], r"max_disparity must be within \[0, 1\], got 2"),
         (None, ["--risk", "deop"], "unknown risk 'deop'.*Did you mean 'deo"),
         (None, ["--epochs", "0"], "epochs must be at least 1, got 0"),
+        (None, ["--set", "latnt=3"], "unknown option 'latnt'.*Did you mean 'latent'"),
+        (None, ["--set", "latent=few"], "option latent expects a whole number, got 'few'"),
+        (None, ["--set", "refine_decisions=-1"], "refine_decisions must be finite and not negative, got -1"),
+        (None, ["--set", "risk=ddp"], "risk given in options, but is a parameter of its own"),
+        (None, ["--set", "latent"], "--set expects NAME=VALUE, got 'latent'"),
+        (None, ["--set", "latent=2", "--set", "latent=3"], "--set gives latent more than once"),
+        (None, ["--set", "prior_a={preset"], "--set prior_a: '{preset' is not valid"),
         (None, ["--seed", "-1"], "seed must not be negative, got -1. See --seed"),
         (None, ["--threads", "0"], "threads must be at least 1"),
         (None, ["--device", "abacus"], "unknown device 'abacus'"),

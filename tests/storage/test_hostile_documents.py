@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyro_fairvae.audit import Audit
+from pyro_fairvae.auditing import Audit
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build

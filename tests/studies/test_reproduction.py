@@ -134,7 +134,7 @@ def test_smoke_preset_runs_every_method(
     shown = capsys.readouterr()
     assert "failed" not in shown.err
     assert "Fair-SS-VAE" in shown.out
-    found = pd.read_parquet(tmp_path / "results.parquet")
+    found = pd.read_csv(tmp_path / "results.csv")
     assert set(found.method) == set(METHODS)
     assert (found.groupby(["method", "seed"]).selected.sum() == 1).all()
     assert found[["error", "disparity", "val_error"]].stack().between(0, 1).all()
@@ -159,7 +159,7 @@ def test_a_grid_goes_on_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[
     now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").glob("*.json")}
     assert len(now) == 7
     assert all(now[name] == time for name, time in written.items())
-    assert set(pd.read_parquet(tmp_path / "results.parquet").seed) == {0, 1}
+    assert set(pd.read_csv(tmp_path / "results.csv").seed) == {0, 1}
     capsys.readouterr()
     # A job that fails is told, and the others are there.
     assert run("reproduce", *small, "--methods", "ss_vae,fairrf_age", "--quiet", "--out", tmp_path) == 0

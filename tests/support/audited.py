@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyro_fairvae.audit import AUDITED
-from pyro_fairvae.audit.control_variates import AuditedRows
+from pyro_fairvae.auditing import AUDITED
+from pyro_fairvae.auditing.control_variates import AuditedRows
 
 
 @dataclass(frozen=True)

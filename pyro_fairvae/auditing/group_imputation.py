@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.model_selection import StratifiedKFold
 
-from pyro_fairvae.audit.control_variates import AuditedRows
+from pyro_fairvae.auditing.control_variates import AuditedRows
 from pyro_fairvae.data.table_encoder import FrameEncoder, numbers_of
 
 TREE_FOLDS = 5
@@ -19,6 +17,9 @@ def impute_groups(table: pd.DataFrame, rows: AuditedRows, seed: int) -> np.ndarr
 
     AuditedRows that state their group are scored by trees of other folds, the others by the mean over folds.
     """
+    from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import, and not every audit has X
+    from sklearn.model_selection import StratifiedKFold
+
     stated = np.flatnonzero(rows.stated)
     counts = np.bincount(rows.group[stated], minlength=rows.groups)
     if counts.min() < FEWEST_OF_GROUP:

@@ -5,7 +5,7 @@
 >>> found.metrics.loc["deo", ["estimate", "low", "high"]]
 """
 
-from pyro_fairvae.audit.auditing import AUDITED, DEPENDS_ON, audit
-from pyro_fairvae.audit.result import Audit
+from pyro_fairvae.auditing.auditing import AUDITED, DEPENDS_ON, audit
+from pyro_fairvae.auditing.result import Audit
 
 __all__ = ["AUDITED", "DEPENDS_ON", "Audit", "audit"]

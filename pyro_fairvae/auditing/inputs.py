@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyro_fairvae.audit.control_variates import AuditedRows
-from pyro_fairvae.audit.group_imputation import impute_groups
+from pyro_fairvae.auditing.control_variates import AuditedRows
+from pyro_fairvae.auditing.group_imputation import impute_groups
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import MANY, code_groups, code_labels, shorten, word_of
 from pyro_fairvae.data.table_encoder import as_frame

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from pyro_fairvae.audit.bounds import worst_case
-from pyro_fairvae.audit.control_variates import AuditedRates, AuditedRows, ControlVariates
-from pyro_fairvae.audit.inputs import code_rows, imputed_groups, positive_label
-from pyro_fairvae.audit.intervals import largest_interval
-from pyro_fairvae.audit.result import Audit
+from pyro_fairvae.auditing.bounds import worst_case
+from pyro_fairvae.auditing.control_variates import AuditedRates, AuditedRows, ControlVariates
+from pyro_fairvae.auditing.inputs import code_rows, imputed_groups, positive_label
+from pyro_fairvae.auditing.intervals import largest_interval
+from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.schema.attributes import Attributes
@@ -72,12 +72,42 @@ def audit(
     random_state
         Seed of the folds and trees that impute groups from ``X``.
 
+    Returns
+    -------
+    Audit
+        Estimates with intervals, the same from stating rows alone, and bounds that assume nothing.
+
+    Raises
+    ------
+    InputError
+        If nobody states a group, lengths differ, or an argument is not as described.
+
+    Notes
+    -----
+    DEO is :math:`\max_{y,a,a'} |P(\hat Y=y|Y=y,A=a) - P(\hat Y=y|Y=y,A=a')|`, DEOPP the same at the label
+    ``pos_label`` alone, and DDP :math:`\max_{c,a,a'} |P(\hat Y=c|A=a) - P(\hat Y=c|A=a')|`.
+
     Without X, model or probabilities only labels and decisions of rows that withhold are used. A bad imputer
-    makes intervals wider, and not wrong: see :mod:`pyro_fairvae.audit.control_variates`. Intervals of a
-    largest difference are those of :mod:`pyro_fairvae.audit.intervals`; the estimate itself, a largest of
+    makes intervals wider, and not wrong: see :mod:`pyro_fairvae.auditing.control_variates`. Intervals of a
+    largest difference are those of :mod:`pyro_fairvae.auditing.intervals`; the estimate itself, a largest of
     several, is too large on the average where rows are few. Labels are taken to be missing for no
     reason of their own. Bounds are about these rows alone, whatever their groups are; they know no
     sampling error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyro_fairvae import audit, synthetic
+    >>> table = synthetic(rows=1000)
+    >>> draw = np.random.default_rng(0)
+    >>> sex = np.where(draw.random(1000) < 0.4, None, np.array(["f", "m"])[table.a])
+    >>> decided = np.where(draw.random(1000) < 0.8, table.y, table.a)  # errs in favour of group 1
+    >>> found = audit(table.y, decided, sex, X=table.numbers)
+    >>> found.rows["withheld"]
+    373
+    >>> deo = found.metrics.loc["deo"]
+    >>> bool(deo["low"] < deo["estimate"] < deo["high"])
+    True
     """
     choose("assumption", depends_on, DEPENDS_ON)
     require(0.5 <= confidence < 1, f"confidence must be within [0.5, 1), got {confidence}.")

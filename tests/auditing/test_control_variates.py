@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from pyro_fairvae.audit import AUDITED, DEPENDS_ON, audit, intervals
-from pyro_fairvae.audit.auditing import MISFIT
-from pyro_fairvae.audit.control_variates import ControlVariates
+from pyro_fairvae.auditing import AUDITED, DEPENDS_ON, audit, intervals
+from pyro_fairvae.auditing.auditing import MISFIT
+from pyro_fairvae.auditing.control_variates import ControlVariates
 from tests.support.audited import draw_people, rows_of, stating
 
 

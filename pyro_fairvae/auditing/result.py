@@ -17,11 +17,35 @@ from pyro_fairvae.schema.documents import AuditDocument, as_plain
 class Audit:
     """What an audit found.
 
-    ``metrics`` has a line for each metric: the estimate with its interval, the same from stating rows alone
-    (``stated_…``), and ``bound_low`` and ``bound_high``, which hold whatever the reason for withholding.
-    ``rates`` has a line for each rate of each group, ``groups`` one for each group: how many state it, how
-    often it is withheld by these rows, and how many of those who withhold it has. ``notes`` says in words
-    what to mind.
+    Attributes
+    ----------
+    metrics : DataFrame
+        A line for each of DEO, DEOPP and DDP: ``estimate`` with ``low`` and ``high``, the same from stating
+        rows alone (``stated_…``), and ``bound_low`` and ``bound_high``, which hold whatever the reason for
+        withholding.
+    rates : DataFrame
+        A line for each rate of each group, with the same columns but bounds.
+    groups : DataFrame
+        A line for each group: how many state it, how often it is withheld by these rows, and how many of
+        those who withhold it has.
+    rows : dict of str to int
+        How many ``rows`` there are, and how many are ``stated``, ``withheld`` and ``unlabelled``.
+    depends_on : str
+        What withholding was assumed to depend on.
+    confidence : float
+        The share of cases in which an interval is to hold.
+    notes : tuple of str
+        In words, what to mind.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Audit, audit
+    >>> labels, decided = ["no", "yes"] * 40, ["no", "yes", "yes", "yes"] * 20
+    >>> found = audit(labels, decided, ["f", "f", "m", "m", None] * 16)
+    >>> print(str(found).splitlines()[0])
+    80 rows: 64 state their group, 16 do not; 0 without a label.
+    >>> Audit.from_dict(found.to_dict()).rows == found.rows
+    True
     """
 
     metrics: pd.DataFrame

@@ -11,9 +11,9 @@ import pytest
 from fairlearn.metrics import demographic_parity_difference, equalized_odds_difference
 from scipy import stats
 
-from pyro_fairvae.audit import AUDITED, DEPENDS_ON, Audit, audit
-from pyro_fairvae.audit.control_variates import AuditedRows
-from pyro_fairvae.audit.group_imputation import impute_groups
+from pyro_fairvae.auditing import AUDITED, DEPENDS_ON, Audit, audit
+from pyro_fairvae.auditing.control_variates import AuditedRows
+from pyro_fairvae.auditing.group_imputation import impute_groups
 from pyro_fairvae.evaluation.metrics import evaluate
 from tests.support.audited import draw_people, rows_of, stating
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from pyro_fairvae.audit import intervals
-from pyro_fairvae.audit.bounds import worst_case
-from pyro_fairvae.audit.control_variates import _left_out
-from pyro_fairvae.audit.intervals import largest_interval, project_onto_faces
+from pyro_fairvae.auditing import intervals
+from pyro_fairvae.auditing.bounds import worst_case
+from pyro_fairvae.auditing.control_variates import _left_out
+from pyro_fairvae.auditing.intervals import largest_interval, project_onto_faces
 
 Z = stats.norm.ppf(0.95)
 

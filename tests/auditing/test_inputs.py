@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_fairvae.audit import audit
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.schema.attributes import Attributes
 from tests.support.audited import draw_people, stating

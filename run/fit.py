@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are no features")
     parser.add_argument(
-        "--risk", default=defaults.risk, help=f"what is to be alike (default: {defaults.risk})"
+        "--risk",
+        default=defaults.risk,
+        help=f"what is to be alike, or module:function (default: {defaults.risk})",
     )
     parser.add_argument(
         "--lambdas", default=",".join(f"{weight:g}" for weight in defaults.lambdas), metavar="X,…",

@@ -12,8 +12,9 @@ comparisons are combined by their maximum, mean or sum. An empty cell has no rat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -216,7 +217,7 @@ class ComposedRisk:
         return self if classes is None else replace(self, classes=classes)
 
 
-RISKS = {
+_RISKS = {
     risk.name: risk
     for risk in (
         ComposedRisk("deo", odds, spread),
@@ -235,3 +236,11 @@ RISKS = {
         ),
     )
 }
+# The composed risks by name. Each has a metric of decisions as its twin, so others come in by
+# :func:`pyro_fairvae.evaluation.register`, with theirs.
+RISKS: Mapping[str, ComposedRisk] = MappingProxyType(_RISKS)
+
+
+def add_risk(risk: ComposedRisk) -> None:
+    """For :func:`pyro_fairvae.evaluation.register`, which sees to the twin."""
+    _RISKS[risk.name] = risk

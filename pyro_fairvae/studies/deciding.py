@@ -16,6 +16,7 @@ from pyro_fairvae.data import Missingness, Splits, hide
 from pyro_fairvae.decisions.rules import RULES, DecisionProblem, Report, silent
 from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
 from pyro_fairvae.risks import ComposedRisk
+from pyro_fairvae.risks.custom import without_imports
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.studies.single_run import load_run
@@ -54,7 +55,8 @@ def decide_run(
     report: Report = silent,
 ) -> dict[str, Any]:
     """Label a part of a run's data; writes ``decisions-PART.csv`` and ``decisions-PART.json`` beside it."""
-    fitted, parts, selected = load_run(run, device, data_dir)
+    with without_imports():
+        fitted, parts, selected = load_run(run, device, data_dir)
     member = selected if config.member is None else config.member
     members = len(fitted.lambdas)
     require(

@@ -20,6 +20,7 @@ from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
+from pyro_fairvae.evaluation.measures import MEASURES
 from pyro_fairvae.evaluation.members import judge
 from pyro_fairvae.evaluation.selection import Decider, select
 from pyro_fairvae.inference.fit_result import Fit
@@ -33,7 +34,7 @@ from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.joint_fits import JointFit, Report, rates
 from pyro_fairvae.studies.pools import Job
 
-COMPARED = ("deo", "deopp")
+COMPARED = tuple(name for name, measure in MEASURES.items() if measure.compared)
 
 BESIDE_OTHERS = 1.5  # times as long as alone a job takes while all cores are busy
 LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training hides nothing

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
@@ -154,8 +153,7 @@ def test_an_estimator_trains_by_a_named_risk_and_a_saved_one_imports_nothing(fol
     crafted.predict_groups_proba(x, groups)
     assert not (folder / "sprung").exists()
     assert "trap" not in sys.modules
-    with torch.no_grad():  # a new fit is asked for, and imports what it is named
-        with pytest.raises(InputError, match="gap"):
-            crafted.fit(x, y, groups)
+    with pytest.raises(InputError, match="gap"):  # a new fit is asked for, and imports what it is named
+        crafted.fit(x, y, groups)
     assert (folder / "sprung").exists()
     del sys.modules["trap"]

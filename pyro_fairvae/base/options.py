@@ -84,9 +84,13 @@ def options_of(cls: type) -> dict[str, Option]:
             is_list,
             optional,
             field.default,
-            help() if callable(help := field.metadata["help"]) else help,
+            _in_words(field.metadata["help"]),
         )
     return found
+
+
+def _in_words(help: str | Callable[[], str]) -> str:
+    return help if isinstance(help, str) else help()
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:

@@ -16,8 +16,9 @@ from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.inference.channel_refinement import cosine_share
 from pyro_fairvae.inference.optimizer import clip_members
-from pyro_fairvae.inference.program import Settings, trunks
-from pyro_fairvae.nn.tabular import Members, evaluating
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.trunks import trunks
 from pyro_fairvae.schema.observed import Features, in_pieces
 
 

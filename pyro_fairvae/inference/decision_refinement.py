@@ -20,7 +20,7 @@ from torch import Tensor
 from pyro_fairvae.inference.channel_refinement import cosine_share
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
-from pyro_fairvae.nn.tabular import Encoded
+from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.risks import Beliefs, ComposedRisk, RiskSettings, impute
 from pyro_fairvae.risks.expectation import expected_cell_sums
 from pyro_fairvae.risks.imputers import STANDS_IN

@@ -12,7 +12,8 @@ from torch import Tensor
 from pyro_fairvae.inference.decision_refinement import decision_scores
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program, Settings
-from pyro_fairvae.nn.tabular import Encoded, evaluating
+from pyro_fairvae.nn.encoder import Encoded
+from pyro_fairvae.nn.members import evaluating
 from pyro_fairvae.risks import impute
 from pyro_fairvae.schema.observed import Features, Observed, in_pieces
 

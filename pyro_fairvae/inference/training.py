@@ -15,7 +15,8 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
-from pyro_fairvae.data.batches import altered, batches
+from pyro_fairvae.data.augmentation import altered
+from pyro_fairvae.data.batches import batches
 from pyro_fairvae.inference.channel_refinement import cosine_share, refine_channels
 from pyro_fairvae.inference.decision_refinement import refine_decisions
 from pyro_fairvae.inference.fit_result import Fit

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from pyro_fairvae.base.seeds import derive_seed, seeded
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.data.batches import altered
+from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.inference.channel_refinement import cosine_share
-from pyro_fairvae.inference.program import Settings, trunks
-from pyro_fairvae.nn.tabular import Members, evaluating
+from pyro_fairvae.inference.program import Settings
+from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.trunks import trunks
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
 

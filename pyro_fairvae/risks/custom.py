@@ -78,7 +78,7 @@ def register(
         f"the gradient of the risk {name!r} with respect to P_f is zero or not finite.",
     )
     if metric is not None:
-        _check_metric(name, metric, *(each[0, 0].numpy() for each in (y, a)), classes)
+        _check_metric(name, metric, y[0, 0].numpy(), a[0, 0].numpy(), classes)
     CUSTOM[name] = CustomRisk(name, function, bound, metric)
     return CUSTOM[name]
 

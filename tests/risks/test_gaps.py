@@ -174,7 +174,7 @@ def impact_at(rates: list[float], mass: float = 50.0) -> tuple[float, torch.Tens
     sums = CellSums(torch.full((2, len(rates)), mass, dtype=torch.float64), predicted)
     value = RISKS["disparate_impact"](sums).value
     (gradient,) = torch.autograd.grad(value, r)
-    return float(value), gradient
+    return float(value.detach()), gradient
 
 
 @pytest.mark.parametrize("groups", [2, 3])

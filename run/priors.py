@@ -9,6 +9,7 @@ from pyro_fairvae.run.command import add_options, add_place, given_options, prep
 
 from pyro_fairvae.base.options import build
 from pyro_fairvae.channels import priors
+from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.posterior.summaries import describe, prior_draws
 from pyro_fairvae.report import align, draw_channel, draw_prior_study, draw_study_metrics, prior_table
 from pyro_fairvae.schema.attributes import Attributes
@@ -44,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     showing = commands.add_parser("show", help="look at a prior", description=SHOW, formatter_class=raw)
     showing.add_argument("prior", help="a preset, or a mapping in YAML")
-    showing.add_argument("--dataset", default="adult", help="whose group it is about (default: adult)")
+    showing.add_argument(
+        "--dataset", default=DEFAULT_DATASET, help="whose group it is about (default: %(default)s)"
+    )
     showing.add_argument("--group", help="gender, race, … as in training; the first unless given")
     showing.add_argument("--values", help="values of an attribute of your own, with commas between")
     showing.add_argument(

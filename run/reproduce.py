@@ -31,6 +31,7 @@ from tqdm import tqdm
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build
+from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.inference.training import resolve_device
 from pyro_fairvae.report import align, draw_faces, faces_in_words
 from pyro_fairvae.report.comparison import chosen_lines, hypervolume_lines
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     given = given_options(arguments, ReproduceConfig)
-    config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", "adult")) | given)
+    config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", DEFAULT_DATASET)) | given)
     choose("backend", arguments.backend, BACKENDS)
     workers = arguments.workers if arguments.workers is not None else joblib.cpu_count()
     require(workers >= 1, f"workers must be at least 1, got {workers}.")

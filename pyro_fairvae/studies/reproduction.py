@@ -19,7 +19,8 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
-from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, Splits, split, split_complete
+from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.evaluation.measures import MEASURES
 from pyro_fairvae.evaluation.members import judge
 from pyro_fairvae.evaluation.selection import Decider, select
@@ -44,11 +45,9 @@ LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training
 class ReproduceConfig:
     """The panels, the methods, and how long they are trained."""
 
-    dataset: str = option("adult", "data set")
-    label: str | None = option(None, "what to predict, as in training: High_Cheekbones for celeba, say")
-    groups: tuple[str, ...] | None = option(
-        None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
-    )
+    dataset: str = option(DEFAULT_DATASET, names_help)
+    label: str | None = option(None, "what to predict, as in training")
+    groups: tuple[str, ...] | None = option(None, studied_help)
     levels: tuple[str, ...] = option(tuple(LEVELS), "levels of missingness, with commas between")
     metrics: tuple[str, ...] = option(COMPARED, f"metrics of fairness: {', '.join(COMPARED)}")
     methods: tuple[str, ...] | None = option(
@@ -66,7 +65,7 @@ class ReproduceConfig:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
         suited = [name for name, method in METHODS.items() if not (dataset.images and method.not_for_images)]
         given = {
-            "groups": ("gender", "race") if self.dataset == "adult" else dataset.groups[:1],
+            "groups": dataset.studied_groups,
             "methods": tuple(suited),
             **{name: getattr(self.settings(), name) for name in ("epochs", "batch")},
         }

@@ -25,6 +25,7 @@ from pyro_fairvae.inference.training import fit
 from pyro_fairvae.nn.trunks import TRUNKS
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS, gaps
 from pyro_fairvae.risks.custom import CUSTOM
+from pyro_fairvae.storage.model_folder import fit_content, fit_from
 from pyro_fairvae.studies.config import DataConfig
 from tests.support.command_line import SYNTHETIC, run
 from tests.support.small import small_settings
@@ -109,6 +110,10 @@ def test_a_trunk(parts: Splits) -> None:
     names = [name for name in fitted.program.state() if "trunk" in name]
     assert {name.rsplit("/", 1)[-1] for name in names} == {"weight", "bias"}
     assert len(names) == 2
+    columns, attributes = parts.train.columns, parts.train.group_attributes
+    restored = fit_from(*fit_content(fitted), columns, parts.test.classes, attributes, torch.device("cpu"))
+    x = parts.test.features
+    assert torch.equal(restored.predict_proba(x), fitted.predict_proba(x))
 
 
 def test_a_data_set() -> None:

@@ -55,6 +55,8 @@ class Trunk:
     default: bool = False  # whether it is what its kind of rows takes unless another is named
     note: str = ""  # for people
     features: int | None = None  # the only width that it has; None: any
+    # How many weights it has at least, so that a saved model can be refused before memory is taken for it.
+    weights: Callable[[Columns | Pixels, TrunkOptions], int] = lambda columns, options: 0
 
 
 def _mlp(train: Observed, options: TrunkOptions) -> Build:
@@ -68,6 +70,11 @@ def _mlp(train: Observed, options: TrunkOptions) -> Build:
         return trunk.insert(0, NumberPieces(edges[k if train.members else 0]))
 
     return build
+
+
+def _mlp_weights(columns: Columns | Pixels, options: TrunkOptions) -> int:
+    inputs = columns.width + columns.numbers * options.pieces
+    return options.hidden * (inputs + (options.layers - 1) * options.hidden)
 
 
 def _cnn(train: Observed, options: TrunkOptions) -> Build:
@@ -99,7 +106,7 @@ def register(trunk: Trunk) -> Trunk:
     return trunk
 
 
-register(Trunk("mlp", _mlp, default=True))
+register(Trunk("mlp", _mlp, default=True, weights=_mlp_weights))
 register(Trunk("cnn", _cnn, images=True, default=True))
 register(Trunk("wrn28_2", _wrn28_2, images=True, features=128, note="as in the paper"))
 
@@ -123,15 +130,20 @@ def trunk_help() -> str:
     )
 
 
+def chosen_trunk(columns: Columns | Pixels, options: TrunkOptions) -> Trunk:
+    """The row of the trunk that rows with these columns take."""
+    images = isinstance(columns, Pixels)
+    known = trunk_names(images)
+    kind = "images" if images else "tables"
+    return TRUNKS[choose(f"trunk for {kind}", options.trunk or known[0], known)]
+
+
 def trunks(train: Observed, options: TrunkOptions) -> Build:
     """What builds the trunk of an encoder for member ``k``, by the columns of its rows.
 
     It gives ``options.hidden`` features of a row.
     """
-    images = isinstance(train.columns, Pixels)
-    known = trunk_names(images)
-    kind = "images" if images else "tables"
-    trunk = TRUNKS[choose(f"trunk for {kind}", options.trunk or known[0], known)]
+    trunk = chosen_trunk(train.columns, options)
     require(
         trunk.features in (None, options.hidden),
         f"{trunk.name} has {trunk.features} features, but hidden is {options.hidden}.",

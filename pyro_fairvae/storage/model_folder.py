@@ -24,6 +24,7 @@ from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program, Settings
+from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 
@@ -198,8 +199,8 @@ def _check_sizes(
 ) -> None:
     """Refuse a network that has more weights than the tensors hold, before memory is taken for it."""
     held = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
-    inputs = columns.width + columns.numbers * settings.pieces
-    encoder = settings.hidden * (inputs + (settings.layers - 1) * settings.hidden + attributes.groups)
+    trunk = chosen_trunk(columns, settings).weights(columns, settings)
+    encoder = trunk + settings.hidden * attributes.groups
     decoder = settings.decoder_hidden * (settings.latent + columns.width)
     require(
         0 < members * (encoder + decoder) <= held,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_fairvae.nn.images import ConvDecoder, SmallCNN
-from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.nn.members import Members
 from pyro_fairvae.schema.image_rows import Pixels
 
 FACES = Pixels(3, 32)

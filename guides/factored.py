@@ -10,7 +10,8 @@ from pyro_fairvae.guides.global_sites import DirichletSites, PointSites
 from torch import Tensor, nn
 
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.nn.tabular import Encoded, Members
+from pyro_fairvae.nn.encoder import Encoded
+from pyro_fairvae.nn.members import Members
 from pyro_fairvae.schema.observed import Batch
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import choose
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.nn.members import Members
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Columns
 

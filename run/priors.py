@@ -9,6 +9,7 @@ from pyro_fairvae.run.command import add_options, add_place, given_options, prep
 
 from pyro_fairvae.base.options import build, options_of
 from pyro_fairvae.channels import priors
+from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.posterior.summaries import describe, prior_draws
 from pyro_fairvae.report import align, draw_channel, draw_prior_study, draw_study_metrics, prior_table
 from pyro_fairvae.schema.attributes import Attributes
@@ -45,8 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing = commands.add_parser("show", help="look at a prior", description=SHOW, formatter_class=raw)
     showing.add_argument("prior", help="a preset, or a mapping in YAML")
     showing.add_argument(
-        "--dataset", default="adult", metavar="NAME", help="whose group it is about (default: adult)"
-    )
+        "--dataset", default=DEFAULT_DATASET, metavar="NAME",
+        help="whose group it is about (default: %(default)s)",
+    )  # fmt: skip
     showing.add_argument(
         "--group", metavar="NAME", help="gender, race, … as in fairvae train (default: the data set's first)"
     )

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.options import build
+from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.report.reproduction import PAGE, comparison_text, write_reproduction
 from pyro_fairvae.studies.jobs import Left, Outcome
 from pyro_fairvae.studies.pools import BACKENDS
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     given = given_options(arguments, ReproduceConfig)
-    config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", "adult")) | given)
+    config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", DEFAULT_DATASET)) | given)
     device = str(resolve_device(arguments.device))
     out = arguments.out or Path(f"runs/reproduce-{arguments.preset}")
     with tqdm(unit="job", disable=arguments.quiet, file=sys.stderr) as bar:

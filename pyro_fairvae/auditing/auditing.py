@@ -16,13 +16,9 @@ from pyro_fairvae.auditing.intervals import largest_interval
 from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.schema.attributes import Attributes
 
-AUDITED = {
-    "deo": "largest difference between groups of P(Ŷ = y | Y = y, A), over labels y",
-    "deopp": "difference between groups of P(Ŷ = y | Y = y, A) for the label that matters",
-    "ddp": "largest difference between groups of P(Ŷ = c | A), over decisions c",
-}
 DEPENDS_ON = ("group", "group and label")
 FEW = 20  # stating rows of a cell below which it is said that they are few
 MISFIT = 0.01  # p-value below which the assumption is doubted
@@ -131,14 +127,13 @@ def audit(
     notes += _notes(rows, attributes, classes, estimates, by_label)
     odds, odds_stated = estimates.odds(), estimates.odds(adjusted=False)
     parity, parity_stated = estimates.parity(), estimates.parity(adjusted=False)
-    everything = range(len(classes))
+    rates_of = {"odds": (odds, odds_stated), "parity": (parity, parity_stated)}
+    classes_of = {"all": range(len(classes)), "positive": [positive]}
     metrics = {
-        name: _metric(rows, found, stated, over, confidence, given_label)
-        for name, found, stated, over, given_label in (
-            ("deo", odds, odds_stated, everything, True),
-            ("deopp", odds, odds_stated, [positive], True),
-            ("ddp", parity, parity_stated, everything, False),
+        name: _metric(
+            rows, *rates_of[row.rates], classes_of[row.classes], confidence, given_label=row.rates == "odds"
         )
+        for name, row in AUDITED.items()
     }
     names = attributes.group_names
     words = [word_of(each) for each in classes]

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,8 +19,8 @@ from pyro_fairvae.base.errors import InputError, choose
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field with a default and a help text."""
+def option(default: Any, help: str | Callable[[], str]) -> Any:
+    """A dataclass field with a default and a help text, or what makes the text once it is asked for."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
@@ -84,9 +84,13 @@ def options_of(cls: type) -> dict[str, Option]:
             is_list,
             optional,
             field.default,
-            field.metadata["help"],
+            _in_words(field.metadata["help"]),
         )
     return found
+
+
+def _in_words(help: str | Callable[[], str]) -> str:
+    return help if isinstance(help, str) else help()
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.baselines.fairda import fit_fairda
 from pyro_fairvae.baselines.fairrf import fit_fairrf
 from pyro_fairvae.baselines.interface import Classifier, Method, Task
@@ -77,6 +78,17 @@ _METHODS = (
            cost=3.3),
 )
 # fmt: on
-METHODS = {method.name: method for method in _METHODS}
+METHODS: dict[str, Method] = {}
 
-__all__ = ["METHODS", "Classifier", "Method", "Task"]
+
+def register(method: Method) -> Method:
+    """Make a method available by its name."""
+    require(method.name not in METHODS, f"the method {method.name!r} exists already; choose another name.")
+    METHODS[method.name] = method
+    return method
+
+
+for _method in _METHODS:
+    register(_method)
+
+__all__ = ["METHODS", "Classifier", "Method", "Task", "register"]

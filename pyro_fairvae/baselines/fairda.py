@@ -31,7 +31,7 @@ from pyro_fairvae.baselines.learning import (
     networks,
 )
 from pyro_fairvae.inference.training import check_lambdas
-from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.nn.members import Members
 
 
 def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:

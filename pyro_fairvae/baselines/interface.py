@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data import Complete
-from pyro_fairvae.data.batches import altered
+from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.observed import Features, Observed
 

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.schedules import cosine_share
-from pyro_fairvae.base.seeds import derive_seed, seeded
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.baselines.interface import Task
-from pyro_fairvae.inference.optimizer import clip_members
-from pyro_fairvae.inference.program import trunks
+from pyro_fairvae.inference import minimising
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.nn.tabular import Members, evaluating
+from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.trunks import trunks
 from pyro_fairvae.schema.observed import Features, in_pieces
 
 
@@ -76,19 +75,18 @@ def minimise(
     ``loss`` is given the rows of a batch, among ``rows``, and the share of training done; it says (members,).
     """
     require(len(rows) > 0, "no row states what is to be learned: there is nothing to train on.")
-    trained = list(parameters)
-    optimizer = torch.optim.AdamW(trained, weight_decay=settings.weight_decay, foreach=True)
+    optimizer = torch.optim.AdamW(
+        list(parameters), lr=settings.lr, weight_decay=settings.weight_decay, foreach=True
+    )
     steps = math.ceil(len(rows) / settings.batch)
-    for epoch in range(settings.epochs):
+
+    def batches(epoch: int) -> tuple[Tensor, ...]:
         order = np.random.default_rng(derive_seed(seed, epoch, 0)).permutation(len(rows))
-        with seeded(derive_seed(seed, epoch, 1)):
-            for step, index in enumerate(rows[torch.from_numpy(order).to(rows.device)].tensor_split(steps)):
-                done = (epoch + step / steps) / settings.epochs
-                optimizer.param_groups[0]["lr"] = settings.lr * cosine_share(done)
-                optimizer.zero_grad()
-                loss(index, done).sum().backward()
-                clip_members([each.grad for each in trained if each.grad is not None], settings.clip)
-                optimizer.step()
+        return rows[torch.from_numpy(order).to(rows.device)].tensor_split(steps)
+
+    minimising.minimise(
+        optimizer, loss, batches, settings.epochs, lambda epoch: derive_seed(seed, epoch, 1), settings.clip
+    )
 
 
 def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:

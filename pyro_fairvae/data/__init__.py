@@ -1,13 +1,16 @@
 """Data sets, and how demographics and labels go missing in them."""
 
 from pyro_fairvae.data.adult import raw_adult
+from pyro_fairvae.data.dataset import AnyTable, Dataset
 from pyro_fairvae.data.missingness import LEVELS, Missingness, hide
-from pyro_fairvae.data.registry import DATASETS, AnyTable, Dataset, Splits, load, split, split_complete
+from pyro_fairvae.data.registry import DATASETS, DEFAULT_DATASET, load, register
+from pyro_fairvae.data.splits import Splits, split, split_complete
 from pyro_fairvae.data.synthetic import synthetic
 from pyro_fairvae.data.tables import Complete, Table
 
 __all__ = [
     "DATASETS",
+    "DEFAULT_DATASET",
     "LEVELS",
     "AnyTable",
     "Complete",
@@ -18,6 +21,7 @@ __all__ = [
     "hide",
     "load",
     "raw_adult",
+    "register",
     "split",
     "split_complete",
     "synthetic",

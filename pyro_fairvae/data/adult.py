@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pyro_fairvae.data.dataset import Dataset
 from pyro_fairvae.data.fetch import Source
 from pyro_fairvae.data.tables import Table
 from pyro_fairvae.schema.attributes import Attributes
@@ -92,3 +93,23 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
 def adult_attributes(group: str) -> Attributes:
     names = tuple(group.split("+"))
     return Attributes(names, tuple(ATTRIBUTES[name] for name in names))
+
+
+DATASET = Dataset(
+    "adult",
+    ("income",),
+    ADULT_GROUPS,
+    lambda label, group, side, folder: read_adult(group, folder),
+    adult_attributes,
+    lambda label: INCOMES,
+    default=True,
+    studied=("gender", "race"),
+    published={
+        ("gender", "sparse"): (0.43, 0.86),
+        ("gender", "medium"): (0.32, 0.35),
+        ("gender", "dense"): (0.11, 0.28),
+        ("race", "sparse"): (0.39, 0.82),
+        ("race", "medium"): (0.30, 0.42),
+        ("race", "dense"): (0.17, 0.25),
+    },
+)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from pyro_fairvae.nn.images import augment
-from pyro_fairvae.schema.image_rows import PixelRows, Pixels
-from pyro_fairvae.schema.observed import Batch, Columns, Observed
-
-AUGMENTATIONS: dict[str, Callable[[Tensor, Pixels], Tensor]] = {
-    "flip_crop": augment,
-    "none": lambda x, pixels: x,
-}
+from pyro_fairvae.schema.image_rows import PixelRows
+from pyro_fairvae.schema.observed import Batch, Observed
 
 
 @dataclass(frozen=True)
@@ -43,10 +37,12 @@ def batches(table: Observed, indices: Sequence[Tensor], workers: int = 0) -> Ite
         yield from map(table.batch, indices)
         return
     keys = [table.key(index) for index in indices]
+    # What goes to other processes lives on the CPU, wherever the table does: CUDA does not survive a fork.
+    stored_rows = _Stored(table.x.to("cpu"), [table.key(index.cpu()) for index in indices])
     on_gpu = table.x.device.type == "cuda"
     # With a generator of its own the loader leaves the run's noise alone.
     loader = DataLoader(
-        _Stored(table.x, keys),
+        stored_rows,
         batch_size=None,
         num_workers=workers,
         pin_memory=on_gpu,
@@ -54,8 +50,3 @@ def batches(table: Observed, indices: Sequence[Tensor], workers: int = 0) -> Ite
     )
     for key, stored in zip(keys, loader, strict=True):
         yield Batch(table.x.read(stored), table.y_obs[key], table.a_obs[key])
-
-
-def altered(x: Tensor, columns: Columns | Pixels, augmentation: str) -> Tensor:
-    """Rows of images, altered at random so that none is seen twice alike; numbers as they are."""
-    return AUGMENTATIONS[augmentation](x, columns) if isinstance(columns, Pixels) else x

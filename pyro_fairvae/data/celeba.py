@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.data.dataset import FOR_IMAGES, Dataset
 from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images
 from pyro_fairvae.data.image_sources import open_images
 from pyro_fairvae.data.images import ImageTable
@@ -237,3 +238,24 @@ def _first(folder: Path, names: Sequence[str]) -> Path:
 
 def _first_or_none(folder: Path, names: Sequence[str]) -> Path | None:
     return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+DATASETS = tuple(
+    Dataset(
+        name,
+        (label, *(other for other in ATTRIBUTE_NAMES if other != label)),
+        (group, *(other for other in ATTRIBUTE_NAMES if other != group)),
+        lambda label, group, side, folder: read_celeba(label, group, folder, side),
+        celeba_attributes,
+        classes_of,
+        most_rows=50_000,  # the paper's 45k + 5k
+        images=True,
+        suits=FOR_IMAGES,
+        published={
+            ("Male", "sparse"): (0.34, 0.67),
+            ("Male", "medium"): (0.08, 0.44),
+            ("Male", "dense"): (0.16, 0.29),
+        },
+    )
+    for name, (label, group) in TASKS.items()
+)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.data.dataset import Dataset
 from pyro_fairvae.data.tables import Table
 from pyro_fairvae.schema.attributes import Attributes
+
+GROUPS = {
+    "group": Attributes.single(("0", "1")),
+    "first+second": Attributes(("first", "second"), (("0", "1"), ("0", "1"))),
+}
 
 
 def synthetic(
@@ -101,3 +108,20 @@ def _prevalence(name: str, given: Sequence[float] | None, size: int) -> np.ndarr
         f"{name} must be {size} positive shares that sum to 1, got {list(given)}.",
     )
     return shares / shares.sum()
+
+
+def _drawn(rows: int, seed: int, group: str) -> Table:
+    attributes = GROUPS[group]
+    return replace(synthetic(rows, seed, groups=attributes.groups), attributes=attributes)
+
+
+DATASET = Dataset(
+    "synthetic",
+    ("class",),
+    tuple(GROUPS),
+    lambda label, group, side, folder: _drawn(4000, 0, group),
+    lambda group: GROUPS[group],
+    lambda label: ("0", "1"),
+    draw=_drawn,
+    suits_priors={"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "lr": 3e-3},
+)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.schedules import cosine_share
-from pyro_fairvae.nn.tabular import Encoded
+from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.risks import Beliefs, ComposedRisk, RiskSettings, impute
 from pyro_fairvae.risks.expectation import expected_cell_sums
 from pyro_fairvae.risks.imputers import STANDS_IN

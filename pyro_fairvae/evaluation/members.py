@@ -16,7 +16,7 @@ from pyro_fairvae.evaluation.selection import (
     imputed_cells,
     metric_of,
     metrics_on_validation,
-    over_chosen_classes,
+    own_metric,
     select,
 )
 from pyro_fairvae.inference.fit_result import Fit
@@ -87,8 +87,7 @@ def judge(
     """Metrics of every member on validation (expected, nothing hidden is read) and on test.
 
     ``imputed`` is P(y, a | row) of the validation part, (members, rows, classes, groups). ``selected`` is
-    chosen by :func:`select`. The metric is the twin of the risk that was trained, ``risk`` where it was
-    trained over classes of the user's choice, and DEO for a user's own risk.
+    chosen by :func:`select`, on the metric of :func:`metric_of`.
     """
     metric, risk = metric_of(fairness)
     expected = metrics_on_validation(fitted, parts.validation, fairness, risk, imputed)
@@ -108,7 +107,7 @@ def metrics_on_test(fitted: Decider, test: Complete, fairness: RiskSettings) -> 
     cells[np.arange(test.rows), test.y, test.a] = 1
     return [
         evaluate(test.y, row, test.a, classes)
-        | over_chosen_classes(fairness, row, cells)
+        | own_metric(fairness, row, cells)
         | {"deo_floor": fair_floor(test.y, row, test.a, classes)}
         for row in decided
     ]

@@ -3,7 +3,7 @@
 Each fairness risk has its twin here, by the same name and on decisions in place of probabilities. ``deo`` is
 the largest difference between groups of P(Ŷ = y | Y = y, A = a) over classes y (for two classes Fairlearn's
 equalized odds difference), ``deopp`` that of the last class alone, ``ddp`` the largest difference of
-P(Ŷ = y | A = a).
+P(Ŷ = y | A = a). Which risk has which twin is said in :mod:`.measures`.
 
 A group without a row in a cell has no rate there and is left out of that comparison; Fairlearn alone would
 count its rate as 0. Where fewer than two groups can be compared at all, the metric is NaN.
@@ -12,6 +12,8 @@ count its rate as 0. Where fewer than two groups can be compared at all, the met
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -24,10 +26,139 @@ from sklearn.metrics import accuracy_score, zero_one_loss
 Array = npt.NDArray[Any]
 
 
-METRICS = (
-    "error", "positive_rate", "deo", "mean_odds", "deopp", "predictive_equality", "tpr", "tpr_printed", "ddp",
-    "ddp_overall", "mean_difference", "disparate_impact", "chi2", "mutual_information",
-)  # fmt: skip
+@dataclass(frozen=True)
+class Decisions:
+    """Decided rows whose class and group are known, and the rates that metrics are made of.
+
+    Rows that say the same stand together: each (y, decided, a) once, with the weight of all its rows. Rates
+    are computed when they are first asked for.
+    """
+
+    y: Array
+    decided: Array
+    a: Array
+    classes: int
+    weight: Array
+
+    @cached_property
+    def odds(self) -> list[MetricFrame | None]:
+        """P(Ŷ = c | Y = c, A) by group, for each class c."""
+        return [
+            _by_group(
+                true_positive_rate,
+                self.y == c,
+                self.decided == c,
+                self.a,
+                np.where(self.y == c, self.weight, 0),
+            )
+            for c in range(self.classes)
+        ]
+
+    @cached_property
+    def parity(self) -> list[MetricFrame | None]:
+        """P(Ŷ = c | A) by group, for each class c."""
+        return [
+            _by_group(selection_rate, self.y == c, self.decided == c, self.a, self.weight)
+            for c in range(self.classes)
+        ]
+
+    @cached_property
+    def opportunities(self) -> list[float]:
+        """The largest difference between groups of P(Ŷ = c | Y = c, A), for each class c."""
+        return [_difference(frame) for frame in self.odds]
+
+    @cached_property
+    def table(self) -> Array:
+        """Masses by (group, decision), without groups and decisions that never occur."""
+        table = np.zeros((self.a.max() + 1, self.classes))
+        np.add.at(table, (self.a, self.decided), self.weight)
+        return table[table.sum(1) > 0][:, table.sum(0) > 0]
+
+
+Metric = Callable[[Decisions], float]
+
+
+def error(of: Decisions) -> float:
+    return float(zero_one_loss(of.y, of.decided, sample_weight=of.weight))
+
+
+def positive_rate(of: Decisions) -> float:
+    return float(np.average(of.decided == of.classes - 1, weights=of.weight))
+
+
+def deo(of: Decisions) -> float:
+    return _largest(of.opportunities)
+
+
+def mean_odds(of: Decisions) -> float:
+    return _mean(of.opportunities)
+
+
+def deopp(of: Decisions) -> float:
+    return of.opportunities[-1]
+
+
+def predictive_equality(of: Decisions) -> float:
+    return of.opportunities[0]
+
+
+def tpr_printed(of: Decisions) -> float:
+    """The largest difference of P(Ŷ = y | Y = y, A = a) between any two cells."""
+    rates = [
+        np.average(of.decided[cell] == c, weights=of.weight[cell])
+        for c in range(of.classes)
+        for cell in ((of.y == c) & (of.a == g) for g in range(of.a.max() + 1))
+        if of.weight[cell].sum() > 0
+    ]
+    return max(rates) - min(rates) if len(rates) > 1 else float("nan")
+
+
+def ddp(of: Decisions) -> float:
+    return _largest([_difference(frame) for frame in of.parity])
+
+
+def ddp_overall(of: Decisions) -> float:
+    return _largest([_difference(frame, "to_overall") for frame in of.parity])
+
+
+def mean_difference(of: Decisions) -> float:
+    """Mean of |r_a − r_{a'}| over pairs of groups, r = P(Ŷ = last | A)."""
+    frame = of.parity[-1]
+    return _mean([] if frame is None else [abs(r - s) for r, s in combinations(frame.by_group, 2)])
+
+
+def disparate_impact(of: Decisions) -> float:
+    """max r / min r − 1 of r = P(Ŷ = last | A): 0 where all are equal, and where nobody is selected.
+
+    It has no bound: it is infinite where a group is never selected and another is.
+    """
+    frame = of.parity[-1]
+    if frame is None:
+        return float("nan")
+    highest, lowest = float(frame.group_max()), float(frame.group_min())
+    return 0.0 if highest == 0 else (highest / lowest if lowest else np.inf) - 1
+
+
+def chi2(of: Decisions) -> float:
+    """χ²-divergence of the joint table of group and decision from the product of its margins."""
+    table = of.table
+    if len(table) < 2:
+        return float("nan")
+    if table.shape[1] < 2:
+        return 0.0
+    return float(chi2_contingency(table, correction=False).statistic / table.sum())
+
+
+def mutual_information(of: Decisions) -> float:
+    """H(group) + H(decision) − H(group, decision). scikit-learn's would cut masses to whole numbers."""
+    table = of.table
+    if len(table) < 2:
+        return float("nan")
+    return float(max(0.0, entropy(table.sum(1)) + entropy(table.sum(0)) - entropy(table.ravel())))
+
+
+# What decisions are judged by. The twins of risks come from the table in :mod:`.measures`.
+METRICS: dict[str, Metric] = {"error": error, "positive_rate": positive_rate}
 
 
 def evaluate(
@@ -61,42 +192,17 @@ def evaluate(
     >>> round(found["error"], 3), found["deo"], round(found["ddp"], 3)
     (0.167, 0.5, 0.333)
     """
-    weight = np.ones(len(y)) if weight is None else weight
-    if not weight.sum() > 0:
+    if not (len(y) if weight is None else weight.sum()) > 0:
         return dict.fromkeys(METRICS, float("nan"))
+    of = decisions(y, decided, a, classes, weight)
+    return {name: metric(of) for name, metric in METRICS.items()}
+
+
+def decisions(y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None) -> Decisions:
+    """Decisions of rows, as metrics take them."""
+    weight = np.ones(len(y)) if weight is None else weight
     y, decided, a, weight = _distinct(y, decided, a, weight)
-    of_class = range(classes)
-    odds = [
-        _by_group(true_positive_rate, y == c, decided == c, a, np.where(y == c, weight, 0)) for c in of_class
-    ]
-    parity = [_by_group(selection_rate, y == c, decided == c, a, weight) for c in of_class]
-    opportunities = [_difference(frame) for frame in odds]
-    everywhere = [
-        np.average(decided[cell] == c, weights=weight[cell])
-        for c in of_class
-        for cell in ((y == c) & (a == g) for g in range(a.max() + 1))
-        if weight[cell].sum() > 0
-    ]
-    # A table of (group, decision) counts, without groups and decisions that never occur.
-    table = np.zeros((a.max() + 1, classes))
-    np.add.at(table, (a, decided), weight)
-    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
-    return {
-        "error": float(zero_one_loss(y, decided, sample_weight=weight)),
-        "positive_rate": float(np.average(decided == classes - 1, weights=weight)),
-        "deo": _largest(opportunities),
-        "mean_odds": _mean(opportunities),
-        "deopp": opportunities[-1],
-        "predictive_equality": opportunities[0],
-        "tpr": _largest(opportunities),
-        "tpr_printed": max(everywhere) - min(everywhere) if len(everywhere) > 1 else float("nan"),
-        "ddp": _largest([_difference(frame) for frame in parity]),
-        "ddp_overall": _largest([_difference(frame, "to_overall") for frame in parity]),
-        "mean_difference": _over_pairs(parity[-1]),
-        "disparate_impact": _excess_ratio(parity[-1]),
-        "chi2": _chi_squared(table),
-        "mutual_information": _mutual_information(table),
-    }
+    return Decisions(y, decided, a, classes, weight)
 
 
 def evaluate_expected(
@@ -186,35 +292,6 @@ def _by_group(
 
 def _difference(frame: MetricFrame | None, method: str = "between_groups") -> float:
     return float("nan") if frame is None else float(frame.difference(method=method))
-
-
-def _over_pairs(frame: MetricFrame | None) -> float:
-    """Mean of |r_a − r_{a'}| over pairs of groups."""
-    return _mean([] if frame is None else [abs(r - s) for r, s in combinations(frame.by_group, 2)])
-
-
-def _excess_ratio(frame: MetricFrame | None) -> float:
-    """max r / min r − 1, which has no bound: infinite where a group is never selected and another is."""
-    if frame is None:
-        return float("nan")
-    highest, lowest = float(frame.group_max()), float(frame.group_min())
-    return 0.0 if highest == 0 else (highest / lowest if lowest else np.inf) - 1
-
-
-def _chi_squared(table: Array) -> float:
-    """χ²-divergence of the joint table from the product of its margins."""
-    if len(table) < 2:
-        return float("nan")
-    if table.shape[1] < 2:
-        return 0.0
-    return float(chi2_contingency(table, correction=False).statistic / table.sum())
-
-
-def _mutual_information(table: Array) -> float:
-    """H(group) + H(decision) − H(group, decision). scikit-learn's would cut masses to whole numbers."""
-    if len(table) < 2:
-        return float("nan")
-    return float(max(0.0, entropy(table.sum(1)) + entropy(table.sum(0)) - entropy(table.ravel())))
 
 
 def _largest(values: list[float]) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_fairvae.evaluation.metrics import evaluate_expected
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, RiskSettings
+from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, CustomRisk, RiskSettings
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Features, Observed
 
@@ -46,40 +46,55 @@ def select(
     return max((k for k in found if found[k] <= bound), key=lambda k: weights[k])
 
 
-def metric_of(fairness: RiskSettings) -> tuple[str, ComposedRisk]:
-    """The metric that members are chosen by: its name, and the risk that it is of decisions."""
-    if fairness.risk not in RISKS:
-        return "deo", RISKS["deo"]
-    return "risk" if fairness.risk_classes is not None else fairness.risk, RISKS[fairness.risk].over(
-        fairness.risk_classes
-    )
+def metric_of(fairness: RiskSettings) -> tuple[str, ComposedRisk | CustomRisk]:
+    """The metric that members are chosen by: its name, and the risk that it is of decisions.
+
+    It is the twin of the risk that was trained, ``risk`` where it was trained over classes of the user's
+    choice, the ``metric`` of a user's own risk, and DEO for a user's own risk that came without one.
+    """
+    risk = fairness.chosen()
+    if isinstance(risk, CustomRisk):
+        return ("deo", RISKS["deo"]) if risk.metric is None else (risk.name, risk)
+    return risk.name if fairness.risk_classes is None else "risk", risk
 
 
 def metrics_on_validation(
-    fitted: Decider, table: Observed, fairness: RiskSettings, risk: ComposedRisk, imputed: Tensor
+    fitted: Decider,
+    table: Observed,
+    fairness: RiskSettings,
+    risk: ComposedRisk | CustomRisk,
+    imputed: Tensor,
 ) -> list[dict[str, float]]:
     """Expected metrics of decisions under the imputations, and the standard error of ``risk``."""
     decided = fitted.decide(table.x).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
     return [
         evaluate_expected(stated, labels, cells, table.classes)
-        | over_chosen_classes(fairness, labels, cells)
+        | own_metric(fairness, labels, cells)
         | {"standard_error": standard_error(risk, labels, cells)}
         for stated, labels, cells in zip(y_obs, decided, imputed.double().numpy(), strict=True)
     ]
 
 
-def over_chosen_classes(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
-    """``risk``, that of decisions over the classes S_y where the user chose some; cells (rows, y, a)."""
-    risk = fairness.chosen()
-    if fairness.risk_classes is None or not isinstance(risk, ComposedRisk):
+def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
+    """What decisions are judged by that not every fit is: of cells (rows, y, a).
+
+    ``risk``, that of decisions over the classes S_y where the user chose some; and the metric of a user's own
+    risk by its name.
+    """
+    name, risk = metric_of(fairness)
+    if isinstance(risk, ComposedRisk) and fairness.risk_classes is None:
         return {}
     one_hot = np.eye(cells.shape[1])[decided]
-    sums = cells.sum(0), np.einsum("rc,ryg->ygc", one_hot, cells)
-    return {"risk": float(risk(CellSums(*map(torch.from_numpy, sums))).value)}
+    predicted = np.einsum("rc,ryg->ygc", one_hot, cells)
+    if isinstance(risk, CustomRisk):
+        return {name: _metric_of_cells(risk, predicted)}
+    return {name: float(risk(CellSums(*map(torch.from_numpy, (cells.sum(0), predicted)))).value)}
 
 
-def standard_error(risk: ComposedRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200) -> float:
+def standard_error(
+    risk: ComposedRisk | CustomRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200
+) -> float:
     """Of a risk of decisions (rows,) under imputed cells (rows, y, a), by the bootstrap over rows."""
     rows, classes, groups = cells.shape
     drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
@@ -87,4 +102,13 @@ def standard_error(risk: ComposedRisk, decided: np.ndarray, cells: np.ndarray, r
     mass = (drawn @ cells.reshape(rows, -1)).reshape(resamples, classes, groups)
     decisions = (cells[..., None] * one_hot[:, None, None]).reshape(rows, -1)
     predicted = (drawn @ decisions).reshape(resamples, classes, groups, classes)
+    if isinstance(risk, CustomRisk):
+        return float(np.std([_metric_of_cells(risk, each) for each in predicted], ddof=1))
     return float(risk(CellSums(torch.from_numpy(mass), torch.from_numpy(predicted))).value.std())
+
+
+def _metric_of_cells(risk: CustomRisk, predicted: np.ndarray) -> float:
+    """The metric of a user's own risk, of the mass of each (y, a, decision)."""
+    assert risk.metric is not None
+    y, a, decided = np.nonzero(predicted > 0)
+    return float(risk.metric(y, decided, a, len(predicted), predicted[y, a, decided]))

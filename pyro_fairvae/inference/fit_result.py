@@ -13,7 +13,8 @@ from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.nn.tabular import Encoded, evaluating
+from pyro_fairvae.nn.encoder import Encoded
+from pyro_fairvae.nn.members import evaluating
 from pyro_fairvae.risks import impute
 from pyro_fairvae.schema.observed import Features, Observed, in_pieces
 

@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from pyro.params.param_store import param_with_module_name
-from torch import Tensor, nn
+from torch import Tensor
 
-from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.models import FairSSVAE
-from pyro_fairvae.nn.images import TRUNKS, ConvDecoder, SmallCNN, WideResNet
-from pyro_fairvae.nn.tabular import (
-    ColumnDecoder,
-    Encoder,
-    Members,
-    NumberPieces,
-    evaluating,
-    mlp_trunk,
-    piece_edges,
-)
+from pyro_fairvae.nn.encoder import Encoder
+from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.trunks import decoders, trunks
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Batch, Columns, Observed
-
-
-def trunks(train: Observed, settings: Settings) -> Callable[[int], nn.Module]:
-    """What builds the trunk of an encoder for member ``k``, by the columns of its rows.
-
-    It gives ``settings.hidden`` features of a row.
-    """
-    columns = train.columns
-    if isinstance(columns, Pixels):
-        mirrors = settings.augmentation == "flip_crop"
-        if choose("trunk for images", settings.trunk or "cnn", TRUNKS) == "cnn":
-            return lambda k: SmallCNN(columns, settings.hidden, mirrors=mirrors)
-        require(settings.hidden == 128, f"wrn28_2 has 128 features, but hidden is {settings.hidden}.")
-        return lambda k: WideResNet(columns, mirrors=mirrors)
-    choose("trunk for tables", settings.trunk or "mlp", ("mlp",))
-    assert isinstance(train.x, Tensor)
-    width, numbers = columns.width, columns.numbers
-    tables = train.x if train.members else train.x.unsqueeze(0)
-    edges = [piece_edges(table[:, :numbers], settings.pieces) for table in tables]
-
-    def build(k: int) -> nn.Sequential:
-        trunk = mlp_trunk(width + numbers * settings.pieces, settings.hidden, settings.layers)
-        return trunk.insert(0, NumberPieces(edges[k if train.members else 0]))
-
-    return build
-
-
-def decoders(columns: Columns | Pixels, settings: Settings, classes: int, groups: int) -> nn.Module:
-    """The network of p(x | a, y, z), by the columns of x."""
-    sizes = (settings.latent, classes, groups, settings.decoder_hidden)
-    return (
-        ConvDecoder(*sizes, columns) if isinstance(columns, Pixels) else ColumnDecoder(*sizes, columns.width)
-    )
+from pyro_fairvae.schema.observed import Batch, Observed
 
 
 class Program:

@@ -11,11 +11,11 @@ import torch
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.channels.priors import PRIOR_PRESETS, parse
-from pyro_fairvae.data.batches import AUGMENTATIONS
+from pyro_fairvae.data.augmentation import AUGMENTATIONS
 from pyro_fairvae.guides import GLOBAL_GUIDES
 from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.models import LIKELIHOODS, PREVALENCES
-from pyro_fairvae.nn.images import TRUNKS
+from pyro_fairvae.nn.trunks import TRUNKS, trunk_help
 from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Columns
@@ -128,11 +128,7 @@ class Settings:
     prevalence: str = option("joint", "p(a, y): joint, or independent as in the paper")
     likelihood: str = option("mixed", "p(x|a,y,z): mixed (by kind of column), or normal as in the paper")
     sites: str = option("dirichlet", "guide of the channels and π: dirichlet, or map (a point)")
-    trunk: str | None = option(
-        None,
-        f"the encoder's trunk: mlp for tables; {', '.join(TRUNKS)} for images, wrn28_2 as in the paper "
-        "(default: mlp or cnn)",
-    )
+    trunk: str | None = option(None, trunk_help)
     hidden: int = option(128, "width of the encoder's layers")
     layers: int = option(3, "number of the encoder's layers")
     pieces: int = option(16, "pieces into which the encoder cuts each number; 0: none, as in the paper")
@@ -163,7 +159,7 @@ class Settings:
         ):
             choose(what, given, table)
         if self.trunk is not None:
-            choose("trunk", self.trunk, ("mlp", *TRUNKS))
+            choose("trunk", self.trunk, TRUNKS)
         choose("kind of intervals", self.kind_of_intervals, INTERVALS)
         for prior in (self.prior_a, self.prior_y):
             parse(prior)

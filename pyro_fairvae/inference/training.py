@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import DivergedError, require
 from pyro_fairvae.base.seeds import derive_seed, seeded
-from pyro_fairvae.data.batches import altered, batches
+from pyro_fairvae.data.augmentation import altered
+from pyro_fairvae.data.batches import batches
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW

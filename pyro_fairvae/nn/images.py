@@ -1,8 +1,8 @@
-"""Networks for images: trunks of an encoder, a decoder, and random crops and flips.
+"""Networks for images: trunks of an encoder, and a decoder.
 
 All are written for one member and take images as flat rows, as
 :class:`~pyro_fairvae.schema.image_rows.Pixels` has them.
-Under :class:`~pyro_fairvae.nn.tabular.Members` their convolutions become one convolution with a group of
+Under :class:`~pyro_fairvae.nn.members.Members` their convolutions become one convolution with a group of
 channels for each member, which costs a member little more than a convolution of its own, on the CPU too.
 
 Layouts and precisions under vmap (PyTorch 2.13): it refuses ``channels_last``, and autocast reaches
@@ -25,7 +25,6 @@ from pyro_fairvae.schema.image_rows import Pixels
 NORM_GROUPS, NORM_CHANNELS = 8, 8  # at most as many groups of channels, each of at least as many
 PART = 64  # rows that a trunk takes at a time on the CPU
 EIGHTH, SQUARE = 8, 4  # the decoder starts with one place for 8 × 8 pixels and ends with squares of 4 × 4
-SHIFT = 32  # pixels of an image's side for each by which training shifts it; faces are aligned already
 
 
 class _FoldedGroupNorm(torch.autograd.Function):
@@ -192,9 +191,6 @@ class _WideBlock(nn.Module):
         return added + (x if self.shortcut is None else self.shortcut(active))
 
 
-TRUNKS: dict[str, type[ImageTrunk]] = {"cnn": SmallCNN, "wrn28_2": WideResNet}
-
-
 class ConvDecoder(nn.Module):
     """Means of p(x | a, y, z) for images, called as :class:`~pyro_fairvae.nn.tabular.ColumnDecoder` is.
 
@@ -232,25 +228,3 @@ class ConvDecoder(nn.Module):
 
 def _check_side(pixels: Pixels) -> None:
     require(pixels.side >= 8, f"images need a side of at least 8 pixels, got {pixels.side}.")
-
-
-def augment(x: Tensor, pixels: Pixels) -> Tensor:
-    """Each row's image at random mirrored and shifted by a pixel in 32 of its side, at most, each way.
-
-    ``x`` is (…, width). What a shift uncovers mirrors the image at its edge, so this is a crop after
-    padding by reflection. Draws are from PyTorch's global generator of the device of ``x``.
-    """
-    images = x.reshape(-1, pixels.channels, pixels.side**2)
-    down, across = (_shifted(len(images), pixels.side, x.device) for _ in range(2))
-    mirrored = torch.rand(len(images), 1, device=x.device) < 0.5
-    across = torch.where(mirrored, across.flip(-1), across)
-    source = (down.unsqueeze(-1) * pixels.side + across.unsqueeze(-2)).flatten(1)
-    return images.gather(-1, source.unsqueeze(1).expand_as(images)).reshape(x.shape)
-
-
-def _shifted(rows: int, side: int, device: torch.device) -> Tensor:
-    """Where along an edge each pixel of each image comes from, (rows, side), for a random shift."""
-    most = max(1, side // SHIFT)
-    shift = torch.randint(-most, most + 1, (rows, 1), device=device)
-    place = (torch.arange(side, device=device) + shift).abs()
-    return side - 1 - (side - 1 - place).abs()

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyro_fairvae.base.schedules import cosine_share
-from pyro_fairvae.base.seeds import derive_seed, seeded
+from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.data.batches import altered
-from pyro_fairvae.inference.program import trunks
+from pyro_fairvae.data.augmentation import altered
+from pyro_fairvae.inference.minimising import minimise
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.nn.tabular import Members, evaluating
+from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.trunks import trunks
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
 
@@ -92,25 +92,22 @@ def cross_fit(
         weight_decay=settings.weight_decay,
         foreach=True,
     )
-    rates = [group["lr"] for group in optimizer.param_groups]
     outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
     shortest = min(len(index) for index in outside)
     steps = min(shortest, max(LEAST_STEPS, round(shortest / most)))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
-    for epoch in range(epochs):
+
+    def batches(_: int) -> tuple[Tensor, ...]:
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]
                              for index in outside])  # fmt: skip
-        with seeded(derive_seed(seeds[0], 8, epoch)):
-            for step, index in enumerate(order.tensor_split(steps, dim=-1)):
-                share = cosine_share((epoch + step / steps) / epochs)
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * share
-                batch = _rows_of(train, owner, index)
-                batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
-                loss = -_evidence(networks, sites, channels, batch).mean(-1).sum()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+        return order.tensor_split(steps, dim=-1)
+
+    def loss(index: Tensor, _: float) -> Tensor:
+        batch = _rows_of(train, owner, index)
+        batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
+        return -_evidence(networks, sites, channels, batch).mean(-1)
+
+    minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch))
     scored = [
         _score(networks, train, fold, owner, folds, chunk)
         for chunk in torch.arange(rows, device=device).split(rows_at_once(train.x))

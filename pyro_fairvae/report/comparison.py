@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from pyro_fairvae.evaluation.measures import MEASURES
 from pyro_fairvae.studies.comparison import BETTER, WORSE, by_panel
 
-METRIC_TITLES = {"deo": "DEO", "deopp": "DEOPP", "ddp": "DDP"}
 INFORMED = "†"
 INFORMED_MEANS = f"{INFORMED} saw what is hidden from the others"
 
@@ -24,7 +24,7 @@ def named(label: str, informed: bool) -> str:
 
 def metric_title(metric: str) -> str:
     """A metric's name for people."""
-    return METRIC_TITLES.get(metric, metric.replace("_", " "))
+    return MEASURES[metric].title if metric in MEASURES else metric.replace("_", " ")
 
 
 def hypervolume_lines(table: pd.DataFrame) -> Lines:

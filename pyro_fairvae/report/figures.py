@@ -19,6 +19,7 @@ from scipy import stats
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.posterior.summaries import ChannelDraws
+from pyro_fairvae.report.comparison import metric_title
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.cells import Cell
 
@@ -181,9 +182,7 @@ def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
     order = sorted(panels_of, key=lambda each: each[0][0] != "error")
     for panel, ((metric, level, weight), of) in zip(panels, order, strict=True):
         _by_rows(panel, of, priors, "value", lambda by_rows: (by_rows["value"].min(), by_rows["value"].max()))
-        panel.set_title(
-            f"{str(metric).upper() if metric == 'deo' else metric}, λ={weight:g}, {level}", fontsize=9
-        )
+        panel.set_title(f"{metric_title(str(metric))}, λ={weight:g}, {level}", fontsize=9)
     for row in (0, columns):
         panels[row].set_ylabel("% on test, mean and range over seeds")
     _legend(figure, priors)

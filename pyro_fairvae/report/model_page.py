@@ -72,7 +72,7 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
         f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['lambda']:g}: an "
         f"error of {_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
         f"{model.summary['held_out_rows']} rows held out of training. Disparity is {metric}: "
-        f"{AUDITED.get(metric, 'the risk that was trained for')}."
+        f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
     )
     figure = folder / "frontier.svg"
     draw_choice(figure, model.frontier, model.selected, metric)
@@ -159,7 +159,8 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
         metrics.append(
             [
                 str(metric), _plain(line["estimate"]), _range(line, ""), _plain(line["stated_estimate"]),
-                _range(line, "stated_"), _range(line, "bound_"), AUDITED.get(str(metric), ""),
+                _range(line, "stated_"), _range(line, "bound_"),
+                AUDITED[str(metric)].means if metric in AUDITED else "",
             ]
         )  # fmt: skip
     groups = [["group", "stated rows", "withhold", interval, "of those who withhold"]]

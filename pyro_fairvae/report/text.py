@@ -9,13 +9,15 @@ from typing import Any
 import pandas as pd
 
 from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.evaluation.measures import AUDITED
+from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 
 def results_table(results: dict[str, Any]) -> str:
     """λ, and error and unfairness on test, a line for each member; the chosen one is starred."""
     chosen = results["metric"]
-    metrics = tuple(dict.fromkeys(("error", chosen, "deo", "deo_floor", "deopp", "ddp")))
+    metrics = tuple(dict.fromkeys(("error", chosen, "deo", "deo_floor", *AUDITED)))
     titles = [f"{name.replace('_', ' ')} %" for name in metrics]
     lines = [["λ", *titles, "validation error %", f"validation {chosen.replace('_', ' ')} %", ""]]
     for k, member in enumerate(results["members"]):
@@ -36,7 +38,7 @@ def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}"
 
 
-def withholding_table(posterior: dict[str, Any]) -> str:
+def withholding_table(posterior: PosteriorSummary) -> str:
     """How often each group withholds: posterior mean, 90 % interval, and the truth where known."""
     rows = {label: row[UNAVAILABLE] for label, row in posterior["a"].items() if UNAVAILABLE in row}
     one_attribute = not any(": " in label for label in rows)
@@ -118,7 +120,7 @@ def imputation_table(imputation: dict[str, Any]) -> str:
 
 def decision_table(results: dict[str, Any]) -> str:
     """Objective and metrics of rounding and of the decided labels."""
-    metrics = ("error", "deo", "deopp", "ddp")
+    metrics = ("error", *AUDITED)
     lines = [["labels", "objective", *(f"{name} %" for name in metrics)]]
     for which in ("rounded", "decided"):
         numbers = [_percent(results["metrics"][which][name]) for name in metrics]

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks.gaps import RISKS
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
+# Of decisions: y, decided, a, number of classes, weight of each row.
+OwnMetric = Callable[[np.ndarray, np.ndarray, np.ndarray, int, np.ndarray], float]
+RESERVED = ("error", "positive_rate", "risk", "standard_error", "deo_floor")  # in results
 
 
 @dataclass(frozen=True)
@@ -20,18 +32,23 @@ class CustomRisk:
     """F(P_f, y, a), where cell sums do not suffice.
 
     F takes P_f, (members, 1, rows, classes), and draws y and a, (members, samples, rows) each, and returns
-    (members, samples). ``bound`` is C of Theorem 1, or None.
+    (members, samples). ``bound`` is C of Theorem 1, or None. ``metric`` is its twin, by which members are
+    chosen: a function of labels, decisions and groups, (rows,) each, the number of classes and the weight of
+    each row. Rows that say the same may come as one with the weight of all. Without one, DEO judges.
     """
 
     name: str
     function: Function
     bound: float | None = None
+    metric: OwnMetric | None = None
 
 
 CUSTOM: dict[str, CustomRisk] = {}
 
 
-def register(name: str, function: Function, bound: float | None = None) -> CustomRisk:
+def register(
+    name: str, function: Function, bound: float | None = None, metric: OwnMetric | None = None
+) -> CustomRisk:
     """Make a risk of the user's own available by name, once it has shown shape, finiteness and gradient.
 
     Parameters
@@ -43,6 +60,9 @@ def register(name: str, function: Function, bound: float | None = None) -> Custo
         rows) each, and returns (members, samples).
     bound : float, optional
         C of Theorem 1, the largest value that F takes.
+    metric : callable, optional
+        What decisions are judged by when a member is chosen, a function of y, the decisions, a, the number of
+        classes and the weights of rows; DEO where there is none.
 
     Returns
     -------
@@ -67,13 +87,14 @@ def register(name: str, function: Function, bound: float | None = None) -> Custo
     >>> register_risk("variance_between_groups", variance_between_groups, bound=0.5).name
     'variance_between_groups'
     """
-    require(name not in RISKS, f"the risk {name!r} exists already; choose another name.")
+    require(name not in (*RISKS, *RESERVED), f"the risk {name!r} exists already; choose another name.")
+    require(callable(function), f"the risk {name!r} must be a function, got {type(function).__name__}.")
     members, samples, rows, classes, groups = 2, 3, 40, 2, 2
     with seeded(0):
         logits = torch.randn(members, 1, rows, classes, requires_grad=True)
         y = torch.randint(classes, (members, samples, rows))
         a = torch.randint(groups, (members, samples, rows))
-    value = function(logits.softmax(-1), y, a)
+    value = _tried(f"the risk {name!r}", function, logits.softmax(-1), y, a)
     expected = (members, samples)
     require(
         isinstance(value, Tensor) and value.shape == expected,
@@ -85,10 +106,100 @@ def register(name: str, function: Function, bound: float | None = None) -> Custo
         value.requires_grad,
         f"the risk {name!r} has no gradient with respect to P_f; compute it from P_f in torch.",
     )
-    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    (gradient,) = torch.autograd.grad(value.sum(), logits, allow_unused=True)
     require(
-        bool(gradient.isfinite().all()) and bool((gradient != 0).any()),
+        gradient is not None and bool(gradient.isfinite().all()) and bool((gradient != 0).any()),
         f"the gradient of the risk {name!r} with respect to P_f is zero or not finite.",
     )
-    CUSTOM[name] = CustomRisk(name, function, bound)
+    if metric is not None:
+        _check_metric(name, metric, y[0, 0].numpy(), a[0, 0].numpy(), classes)
+    CUSTOM[name] = CustomRisk(name, function, bound, metric)
     return CUSTOM[name]
+
+
+def _check_metric(name: str, metric: OwnMetric, y: np.ndarray, a: np.ndarray, classes: int) -> None:
+    what = f"the metric of the risk {name!r}"
+    require(callable(metric), f"{what} must be a function, got {type(metric).__name__}.")
+    decided = np.arange(len(y)) % classes
+    value = _tried(what, metric, y, decided, a, classes, np.ones(len(y)))
+    try:
+        finite = math.isfinite(value)
+    except (TypeError, ValueError):
+        finite = False
+    require(finite, f"{what} must return a finite number, but returned {value!r}.")
+
+
+def _tried(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as reason:  # whatever the user's own code raises
+        raise InputError(f"{what} could not be taken: {type(reason).__name__}, {reason}.") from reason
+
+
+def is_reference(name: str) -> bool:
+    """Whether a risk is named as ``module:function``."""
+    return ":" in name
+
+
+def check_reference(name: str) -> None:
+    """Raise unless ``name`` is ``module:function`` as Python writes them. Nothing is imported."""
+    module, _, function = name.partition(":")
+    require(
+        function.isidentifier() and all(part.isidentifier() for part in module.split(".")),
+        f"a risk of your own is named as module:function, such as my_risk:gap, got {name!r}.",
+    )
+
+
+def resolve(name: str) -> CustomRisk:
+    """The risk ``module:function``, imported from the current directory or the path, and registered.
+
+    Attributes ``metric`` and ``bound`` of the function, where it has them, are those of :func:`register`.
+    Importing runs the module's code, so this is for names that the user gave and not for what a file says.
+    """
+    if name in CUSTOM:
+        return CUSTOM[name]
+    check_reference(name)
+    require(
+        _imports_allowed.get(),
+        f"the risk {name!r} is code of a module, which is not imported because a file names it. Import it "
+        "first by pyro_fairvae.risks.custom.resolve.",
+    )
+    module_name, _, attribute = name.partition(":")
+    module = _imported(module_name)
+    choose(f"function of {module_name}", attribute, [each for each in vars(module) if each[0] != "_"])
+    function = getattr(module, attribute)
+    return register(name, function, getattr(function, "bound", None), getattr(function, "metric", None))
+
+
+_imports_allowed: ContextVar[bool] = ContextVar("imports_allowed", default=True)
+
+
+@contextmanager
+def without_imports() -> Iterator[None]:
+    """Inside, :func:`resolve` refuses to import: for settings that came out of a file."""
+    token = _imports_allowed.set(False)
+    try:
+        yield
+    finally:
+        _imports_allowed.reset(token)
+
+
+def _imported(name: str) -> ModuleType:
+    here = os.getcwd()
+    sys.path.append(here)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as reason:
+        if reason.name is None or not f"{name}.".startswith(f"{reason.name}."):
+            raise InputError(f"the module {name} of the risk cannot be imported: {reason}.") from reason
+        raise InputError(
+            f"there is no module {reason.name!r} in {here} or among the installed ones; a risk of your own "
+            "is named as module:function."
+        ) from reason
+    except Exception as reason:  # whatever the user's own code raises
+        raise InputError(
+            f"the module {name} of the risk cannot be imported: {type(reason).__name__}, {reason}."
+        ) from reason
+    finally:
+        sys.path.remove(here)

@@ -12,14 +12,18 @@ comparisons are combined by their maximum, mean or sum. An empty cell has no rat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
+
+NOBODY = 1e-12  # a rate below which nobody is decided for
+LEAST_SHARE = 1e-6  # of the highest rate, below which a ratio of rates grows no further
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,19 @@ def mean_over_pairs(rates: Rates) -> Tensor:
 
 
 def excess_ratio(rates: Rates) -> Tensor:
-    """max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and unbounded."""
+    r"""max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and hardly bounded.
+
+    With h the highest rate, l the lowest and s = l / h it is :math:`(1 - s) / \max(s, 10^{-6})`: never
+    negative, and at most a million, where l is 0. It is a function of s alone, so it stays as it is when all
+    rates fall in proportion, and nothing is won by deciding for fewer people; its gradient is at a right
+    angle to the rates. Where h is below 10⁻¹² nobody is decided for, rates are equal, and it is 0 without a
+    gradient.
+    """
     highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
     lowest = rates.rate.masked_fill(~rates.filled, torch.inf).amin(-1)
-    return torch.where(_comparable(rates), highest / lowest.clamp(min=1e-6) - 1, 0)
+    some = _comparable(rates) & (highest > NOBODY)
+    share = torch.where(some, lowest, 1.0) / torch.where(some, highest, 1.0)
+    return (1 - share) / share.clamp(min=LEAST_SHARE)
 
 
 def chi_squared(rates: Rates) -> Tensor:
@@ -216,7 +229,7 @@ class ComposedRisk:
         return self if classes is None else replace(self, classes=classes)
 
 
-RISKS = {
+_RISKS = {
     risk.name: risk
     for risk in (
         ComposedRisk("deo", odds, spread),
@@ -235,3 +248,11 @@ RISKS = {
         ),
     )
 }
+# The composed risks by name. Each has a metric of decisions as its twin, so others come in by
+# :func:`pyro_fairvae.evaluation.register`, with theirs.
+RISKS: Mapping[str, ComposedRisk] = MappingProxyType(_RISKS)
+
+
+def add_risk(risk: ComposedRisk) -> None:
+    """For :func:`pyro_fairvae.evaluation.register`, which sees to the twin."""
+    _RISKS[risk.name] = risk

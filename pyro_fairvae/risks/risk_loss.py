@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import option
-from pyro_fairvae.risks.custom import CUSTOM, CustomRisk
+from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
 from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
 from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
@@ -46,7 +46,9 @@ class RiskSettings:
     'ddp'
     """
 
-    risk: str = option("deo", f"fairness risk: {', '.join(RISKS)}")
+    risk: str = option(
+        "deo", lambda: f"fairness risk: {', '.join(RISKS)}, or a function of your own as module:function"
+    )
     risk_classes: tuple[int, ...] | None = option(
         None, "S_y, classes that the risk compares, instead of its own"
     )
@@ -95,7 +97,6 @@ class RiskSettings:
 
     def __post_init__(self) -> None:
         for what, given, table in (
-            ("risk", self.risk, (*RISKS, *CUSTOM)),
             ("risk estimator", self.risk_estimator, ESTIMATORS),
             ("relaxation", self.relaxation, RELAXATIONS),
             ("imputer", self.imputer, IMPUTERS),
@@ -103,6 +104,10 @@ class RiskSettings:
             ("risk gradient", self.risk_gradient, GRADIENTS),
         ):
             choose(what, given, table)
+        if is_reference(self.risk):
+            check_reference(self.risk)
+        else:
+            choose("risk", self.risk, (*RISKS, *CUSTOM))
         for name in ("neighbours", "propagation_every"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(
@@ -113,7 +118,7 @@ class RiskSettings:
             self.gumbel_temperature > 0,
             f"gumbel_temperature must be positive, got {self.gumbel_temperature}.",
         )
-        custom = self.risk in CUSTOM
+        custom = self.risk not in RISKS
         require(
             not (
                 custom
@@ -137,7 +142,8 @@ class RiskSettings:
             "nothing can be drawn from the imputer 'control_variate'; use the risk_estimator "
             "smoothed or expected.",
         )
-        RiskLoss(self)
+        # The module of a risk is imported where it is trained, and not where settings are read from a file.
+        RiskLoss(self, CustomRisk(self.risk, _not_imported) if is_reference(self.risk) else None)
 
     @property
     def refinement_stiffness(self) -> float:
@@ -146,8 +152,9 @@ class RiskSettings:
         return self.refine_decisions
 
     def chosen(self) -> ComposedRisk | CustomRisk:
-        if self.risk in CUSTOM:
-            return CUSTOM[self.risk]
+        """The risk itself; one that is named as module:function is imported now, if it was not before."""
+        if self.risk not in RISKS:
+            return resolve(self.risk) if is_reference(self.risk) else CUSTOM[self.risk]
         return RISKS[self.risk].over(self.risk_classes)
 
     def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
@@ -171,16 +178,21 @@ class RiskSettings:
         )
 
 
+def _not_imported(predictions: Tensor, y: Tensor, a: Tensor) -> Tensor:
+    """Stands in for a risk of which only the name is known."""
+    raise AssertionError("a risk must be resolved before it is taken")
+
+
 class RiskLoss:
     """Ê by its settings, stateful through the estimator's memory."""
 
-    def __init__(self, settings: RiskSettings) -> None:
+    def __init__(self, settings: RiskSettings, risk: ComposedRisk | CustomRisk | None = None) -> None:
         self.settings = settings
         memory = settings.memory
         if memory is None:
             memory = 1.0 if settings.risk_estimator == "sampled" else 0.1
         self.estimator = ExpectedRisk(
-            settings.chosen(),
+            settings.chosen() if risk is None else risk,
             relaxation(settings.relaxation, settings.temperature, settings.thresholds),
             settings.samples,
             memory,

@@ -22,6 +22,7 @@ from pyro_fairvae.data.table_encoder import FrameEncoder
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import (
@@ -238,12 +239,11 @@ def _check_sizes(
 ) -> None:
     """Refuse a network that has more weights than the tensors hold, before memory is taken for it."""
     held = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
-    if isinstance(columns, Pixels):
-        encoder, decoder = settings.hidden * settings.hidden // 4, settings.decoder_hidden * settings.latent
-    else:
-        inputs = columns.width + columns.numbers * settings.pieces
-        encoder = settings.hidden * (inputs + (settings.layers - 1) * settings.hidden + attributes.groups)
-        decoder = settings.decoder_hidden * (settings.latent + columns.width)
+    trunk = chosen_trunk(columns, settings).weights(columns, settings)
+    encoder = trunk + settings.hidden * attributes.groups
+    decoder = settings.decoder_hidden * (
+        settings.latent + (0 if isinstance(columns, Pixels) else columns.width)
+    )
     require(
         0 < members * (encoder + decoder) <= held,
         f"{DOCUMENT} describes a network with {members * (encoder + decoder)} weights or more, but {TENSORS} "

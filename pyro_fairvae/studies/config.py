@@ -20,7 +20,8 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Missingness, load
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Missingness, load
+from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.attributes import Attributes
@@ -33,18 +34,10 @@ PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy",
 class DataConfig:
     """Which rows, which group, and what is hidden of them."""
 
-    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
-    label: str | None = option(
-        None, "what to predict: income for adult; any attribute for celeba (default: Attractive)"
-    )
-    group: str | None = option(
-        None,
-        f"group to be fair to: {', '.join(DATASETS['adult'].groups)} for adult, where + joins two; any "
-        "attribute for celeba (default: gender, Male)",
-    )
-    rows: int | None = option(
-        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
-    )
+    dataset: str = option(DEFAULT_DATASET, names_help)
+    label: str | None = option(None, labels_help)
+    group: str | None = option(None, groups_help)
+    rows: int | None = option(None, rows_help)
     side: int = option(32, "pixels in height and in width to which images are reduced")
     level: str = option("sparse", "how much is withheld: sparse, medium or dense, as in the paper")
     alpha: float | None = option(None, "P(∅|a=1), instead of the level's; of many groups, the last's")

@@ -18,6 +18,7 @@ from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.decisions.rules import RULES, DecisionProblem, Report, silent
 from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
 from pyro_fairvae.risks import ComposedRisk
+from pyro_fairvae.risks.custom import without_imports
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel
@@ -114,7 +115,8 @@ def decide_run(
     report: Report = silent,
 ) -> dict[str, Any]:
     """Label a part of a run's data; writes ``decisions-PART.csv`` and ``decisions-PART.json`` beside it."""
-    model, parts = load_run(run, device, data_dir)
+    with without_imports():
+        model, parts = load_run(run, device, data_dir)
     report(f"Labelling the {config.part} rows by {config.rule} ...")
     labelled = label_rows(model, observed_part(parts, config.part), config, report)
     of_labels = {

@@ -16,7 +16,8 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_csv
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.data import DATASETS, LEVELS, AnyTable, Splits, split, synthetic
+from pyro_fairvae.data import DATASETS, LEVELS, Splits, split
+from pyro_fairvae.data.registry import DRAWN_DATASET, names_help
 from pyro_fairvae.evaluation.metrics import evaluate
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
@@ -30,7 +31,7 @@ class StudyConfig:
     """Which priors meet which data."""
 
     priors: tuple[str, ...] = option(("truthful", "flat", "paper", "mar"), "presets, or mappings in YAML")
-    dataset: str = option("synthetic", f"data set: {', '.join(DATASETS)}")
+    dataset: str = option(DRAWN_DATASET, names_help)
     group: str | None = option(None, "group to be fair to (default: the data set's first)")
     levels: tuple[str, ...] = option(
         ("sparse",), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
@@ -62,9 +63,7 @@ class StudyConfig:
 
     def settings(self, prior: str) -> Settings:
         options = {"epochs": self.epochs, "batch": self.batch, "prior_a": prior}
-        if self.dataset == "synthetic":
-            options |= {"hidden": 32, "layers": 2, "latent": 4, "decoder_hidden": 16, "pieces": 0, "lr": 3e-3}
-        return build(Settings, options)
+        return build(Settings, {**options, **DATASETS[self.dataset].suits_priors})
 
 
 def study(
@@ -122,9 +121,9 @@ def _study_one(
 
 def _parts(data: DataConfig, rows: int, seed: int, data_dir: Path | None) -> Splits:
     """Rows of their own for each seed."""
-    if data.dataset == "synthetic":
-        attributes = data.attributes
-        table: AnyTable = replace(synthetic(rows, seed, groups=attributes.groups), attributes=attributes)
+    dataset = DATASETS[data.dataset]
+    if dataset.draw is not None:
+        table = dataset.draw(rows, seed, dataset.group(data.group))
     else:
         table = replace(data, rows=rows).table(seed, data_dir)
     return split(table, data.missingness(), seed)

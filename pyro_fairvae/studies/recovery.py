@@ -1,4 +1,4 @@
-"""The paper's Table 1: how well the rates of withholding are recovered, on Adult."""
+"""The paper's Table 1: how well the rates of withholding are recovered."""
 
 from __future__ import annotations
 
@@ -15,34 +15,23 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_csv
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.data import DATASETS, LEVELS, split
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, split
+from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
 
-# Jiang, Fan, Li and Zhang (2025), Table 1: α and β.
-PAPER = {
-    ("gender", "sparse"): (0.43, 0.86),
-    ("gender", "medium"): (0.32, 0.35),
-    ("gender", "dense"): (0.11, 0.28),
-    ("race", "sparse"): (0.39, 0.82),
-    ("race", "medium"): (0.30, 0.42),
-    ("race", "dense"): (0.17, 0.25),
-    ("Male", "sparse"): (0.34, 0.67),
-    ("Male", "medium"): (0.08, 0.44),
-    ("Male", "dense"): (0.16, 0.29),
-}
+# Jiang, Fan, Li and Zhang (2025), Table 1: α and β, by group and level.
+PAPER = {key: rates for row in DATASETS.values() for key, rates in row.published.items()}
 
 
 @dataclass(frozen=True)
 class RecoverConfig:
     """Which groups, levels and seeds."""
 
-    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
+    dataset: str = option(DEFAULT_DATASET, names_help)
     label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
-    groups: tuple[str, ...] | None = option(
-        None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
-    )
+    groups: tuple[str, ...] | None = option(None, studied_help)
     levels: tuple[str, ...] = option(
         tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
     )
@@ -63,7 +52,7 @@ class RecoverConfig:
     def cases(self) -> list[DataConfig]:
         """A data set for each group and level."""
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
-        groups = self.groups or (("gender", "race") if self.dataset == "adult" else dataset.groups[:1])
+        groups = self.groups or dataset.studied_groups
         return [
             DataConfig(self.dataset, self.label, group, self.rows, level=level)
             for group in groups

@@ -21,7 +21,9 @@ from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
-from pyro_fairvae.data import DATASETS, LEVELS, Splits, split, split_complete
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, Splits, split, split_complete
+from pyro_fairvae.data.registry import names_help, studied_help
+from pyro_fairvae.evaluation.measures import MEASURES
 from pyro_fairvae.evaluation.members import judge
 from pyro_fairvae.evaluation.selection import Decider, select
 from pyro_fairvae.inference.fit_result import Fit
@@ -35,7 +37,7 @@ from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.joint_fits import JointFit, Report, rates
 from pyro_fairvae.studies.pools import BACKENDS, Job
 
-COMPARED = ("deo", "deopp")
+COMPARED = tuple(name for name, measure in MEASURES.items() if measure.compared)
 
 BESIDE_OTHERS = 1.5  # times as long as alone a job takes while all cores are busy
 LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training hides nothing
@@ -45,11 +47,9 @@ LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training
 class ReproduceConfig:
     """The panels, the methods, and how long they are trained."""
 
-    dataset: str = option("adult", f"data set: {', '.join(DATASETS)}")
+    dataset: str = option(DEFAULT_DATASET, names_help)
     label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
-    groups: tuple[str, ...] | None = option(
-        None, "groups to be fair to, with commas between (default: gender,race for adult; else the first)"
-    )
+    groups: tuple[str, ...] | None = option(None, studied_help)
     levels: tuple[str, ...] = option(
         tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
     )
@@ -75,7 +75,7 @@ class ReproduceConfig:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
         suited = [name for name, method in METHODS.items() if not (dataset.images and method.not_for_images)]
         given = {
-            "groups": ("gender", "race") if self.dataset == "adult" else dataset.groups[:1],
+            "groups": dataset.studied_groups,
             "methods": tuple(suited),
             **{name: getattr(self.settings(), name) for name in ("epochs", "batch")},
         }

@@ -24,7 +24,7 @@ from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.inference.settings import OBJECTIVES, Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.inference.training import Progress, fit
-from pyro_fairvae.nn.tabular import Members
+from pyro_fairvae.nn.members import Members
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS, RiskLoss
 from pyro_fairvae.risks.expectation import ESTIMATORS
 from pyro_fairvae.risks.risk_loss import GRADIENTS, LABELLERS

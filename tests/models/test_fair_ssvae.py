@@ -11,7 +11,9 @@ from pyro_fairvae.models import MixedColumns, NormalColumns
 
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.inference.program import Program
-from pyro_fairvae.nn.tabular import ColumnDecoder, Encoder, Members, NumberPieces, mlp_trunk, piece_edges
+from pyro_fairvae.nn.encoder import Encoder
+from pyro_fairvae.nn.members import Members
+from pyro_fairvae.nn.tabular import ColumnDecoder, NumberPieces, mlp_trunk, piece_edges
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Columns
 from tests.support.small import small_settings, three_groups

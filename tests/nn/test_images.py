@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.nn.images import PART, TRUNKS, ConvDecoder, GroupNorm, SmallCNN, WideResNet, augment
-from pyro_fairvae.nn.tabular import Members, evaluating
+from pyro_fairvae.data.augmentation import augment
+from pyro_fairvae.nn.images import PART, ConvDecoder, GroupNorm, SmallCNN, WideResNet
+from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.trunks import trunk_names
 from pyro_fairvae.schema.image_rows import Pixels
 
 FACES, TINY = Pixels(3, 32), Pixels(3, 8)
@@ -84,7 +86,7 @@ def test_group_norm_of_members_equals_torchs(dims: tuple[int | None, int | None]
         torch.testing.assert_close(mine, torchs)
 
 
-@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("name", trunk_names(images=True))
 def test_members_equal_separate_trunks(name: str) -> None:
     x = torch.rand(3, 4, TINY.width).double() * 2 - 1
     members = Members(lambda _: small_trunk(name).double(), [0, 1, 2])
@@ -101,14 +103,14 @@ def test_members_equal_separate_trunks(name: str) -> None:
             torch.testing.assert_close(stacked.grad[k], parameter.grad)
 
 
-@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("name", trunk_names(images=True))
 def test_members_may_share_their_rows(name: str) -> None:
     x = torch.rand(4, TINY.width) * 2 - 1
     members = Members(lambda _: small_trunk(name), [0, 1])
     torch.testing.assert_close(members(x, in_dims=(None,)), members(x.expand(2, -1, -1), in_dims=(0,)))
 
 
-@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("name", trunk_names(images=True))
 def test_rows_and_members_see_only_themselves(name: str) -> None:
     x = torch.rand(2, 4, TINY.width) * 2 - 1
     members = Members(lambda _: small_trunk(name), [0, 1])
@@ -121,7 +123,7 @@ def test_rows_and_members_see_only_themselves(name: str) -> None:
     assert (before[1, 2] - after[1, 2]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("name", trunk_names(images=True))
 def test_large_batches_equal_their_rows(name: str) -> None:
     """More rows than a trunk takes at a time."""
     trunk, x = small_trunk(name), torch.rand(PART + 3, TINY.width) * 2 - 1
@@ -130,7 +132,7 @@ def test_large_batches_equal_their_rows(name: str) -> None:
     assert trunk(x[:0]).shape == (0, trunk.features)
 
 
-@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("name", trunk_names(images=True))
 @pytest.mark.parametrize("side", [8, 16, 28, 32, 64])
 def test_trunks_take_any_side_and_train_all_parameters(name: str, side: int) -> None:
     pixels = Pixels(3, side)
@@ -242,7 +244,7 @@ def test_sizes_that_cannot_be_are_refused(build: type, message: str) -> None:
         build()
 
 
-@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("name", trunk_names(images=True))
 def test_an_evaluated_trunk_takes_an_image_and_its_mirror_image_alike(name: str) -> None:
     """The mean of what it says of either in training; of members, too, which go back to training after."""
     members = Members(lambda _: small_trunk(name, mirrors=True), [0, 1])

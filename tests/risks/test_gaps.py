@@ -19,7 +19,7 @@ from scipy.stats import chi2_contingency
 from sklearn.metrics import mutual_info_score
 
 from pyro_fairvae.evaluation.metrics import evaluate
-from pyro_fairvae.risks import RISKS
+from pyro_fairvae.risks import RISKS, CellSums
 from tests.support.cells import sums_of
 
 
@@ -165,3 +165,51 @@ def test_cells_say_how_far_each_rate_is_from_that_of_all() -> None:
     p = np.array([0.2, 0.4, 0.6, 1.0, 0.5, 0.5])
     sums = sums_of(np.stack([1 - p, p], 1), y, a, 2, 2)
     torch.testing.assert_close(RISKS["deopp"].cells(sums), torch.tensor([[-0.25, 0.25]], dtype=torch.float64))
+
+
+def impact_at(rates: list[float], mass: float = 50.0) -> tuple[float, torch.Tensor]:
+    """Disparate impact of groups with these rates of the last class, and its gradient in the rates."""
+    r = torch.tensor(rates, dtype=torch.float64, requires_grad=True)
+    predicted = torch.stack([1 - r, r], dim=-1).expand(2, -1, -1) * mass
+    sums = CellSums(torch.full((2, len(rates)), mass, dtype=torch.float64), predicted)
+    value = RISKS["disparate_impact"](sums).value
+    (gradient,) = torch.autograd.grad(value, r)
+    return float(value.detach()), gradient
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_disparate_impact_is_its_definition_on_all_rates_of_a_grid(groups: int) -> None:
+    for rates in itertools.product([0.0, 0.1, 0.25, 0.5, 0.9, 1.0], repeat=groups):
+        value, gradient = impact_at(list(rates))
+        assert value >= 0
+        assert bool(gradient.isfinite().all())
+        if max(rates) == min(rates):  # nobody is decided for, too
+            assert value == 0
+        elif min(rates) > 0:
+            assert value == pytest.approx(max(rates) / min(rates) - 1)
+        else:
+            assert value == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize("rates", [[0.5, 0.4], [0.5, 0.1], [0.3, 0.2, 0.9], [0.5, 0.0]])
+def test_deciding_for_fewer_people_does_not_lower_the_disparate_impact(rates: list[float]) -> None:
+    """Nor does a step along the gradient, whose share in the direction of all rates is 0."""
+    first, _ = impact_at(rates)
+    for scale in (1.0, 1e-2, 1e-4, 1e-6, 1e-9):
+        value, gradient = impact_at([scale * rate for rate in rates])
+        assert value == pytest.approx(first, rel=1e-6)
+        assert bool(gradient.isfinite().all())
+        along = float(gradient @ torch.tensor(rates, dtype=torch.float64))
+        assert abs(along) <= 1e-6 * float(gradient.norm())
+        lowest = rates.index(min(rates))
+        assert float(gradient[lowest]) < 0  # it asks for more of those who get least
+
+
+def test_disparate_impact_of_decisions_agrees_with_its_twin() -> None:
+    """All decisions about six rows of two groups, deciding for nobody and for one group alone among them."""
+    y, a = np.array([0, 1, 0, 1, 1, 0]), np.array([0, 0, 0, 1, 1, 1])
+    for decided in map(np.array, itertools.product([0, 1], repeat=6)):
+        risk = float(RISKS["disparate_impact"](sums_of(np.eye(2)[decided], y, a, 2, 2)).value)
+        metric = evaluate(y, decided, a, 2)["disparate_impact"]
+        assert risk == pytest.approx(min(metric, 1e6))
+        assert (risk == 0) == (metric == 0)

@@ -15,7 +15,7 @@ from pyro_fairvae.data import Missingness, Splits, split, synthetic
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
-from pyro_fairvae.nn.tabular import Encoded
+from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.posterior.summaries import guide_draws, summarise
 
 SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 512, "samples": 10}

@@ -1,0 +1,46 @@
+"""Training images altered at random, so that none is seen twice alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.observed import Columns
+
+SHIFT = 32  # pixels of an image's side for each by which training shifts it; faces are aligned already
+
+
+def augment(x: Tensor, pixels: Pixels) -> Tensor:
+    """Each row's image at random mirrored and shifted by a pixel in 32 of its side, at most, each way.
+
+    ``x`` is (…, width). What a shift uncovers mirrors the image at its edge, so this is a crop after
+    padding by reflection. Draws are from PyTorch's global generator of the device of ``x``.
+    """
+    images = x.reshape(-1, pixels.channels, pixels.side**2)
+    down, across = (_shifted(len(images), pixels.side, x.device) for _ in range(2))
+    mirrored = torch.rand(len(images), 1, device=x.device) < 0.5
+    across = torch.where(mirrored, across.flip(-1), across)
+    source = (down.unsqueeze(-1) * pixels.side + across.unsqueeze(-2)).flatten(1)
+    return images.gather(-1, source.unsqueeze(1).expand_as(images)).reshape(x.shape)
+
+
+def _shifted(rows: int, side: int, device: torch.device) -> Tensor:
+    """Where along an edge each pixel of each image comes from, (rows, side), for a random shift."""
+    most = max(1, side // SHIFT)
+    shift = torch.randint(-most, most + 1, (rows, 1), device=device)
+    place = (torch.arange(side, device=device) + shift).abs()
+    return side - 1 - (side - 1 - place).abs()
+
+
+AUGMENTATIONS: dict[str, Callable[[Tensor, Pixels], Tensor]] = {
+    "flip_crop": augment,
+    "none": lambda x, pixels: x,
+}
+
+
+def altered(x: Tensor, columns: Columns | Pixels, augmentation: str) -> Tensor:
+    """Rows of images, altered at random so that none is seen twice alike; numbers as they are."""
+    return AUGMENTATIONS[augmentation](x, columns) if isinstance(columns, Pixels) else x

@@ -1,0 +1,111 @@
+"""A table split into what is trained on, selected on and tested on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.data.dataset import AnyTable
+from pyro_fairvae.data.images import ImageTable
+from pyro_fairvae.data.missingness import Missingness, hide
+from pyro_fairvae.data.tables import Complete
+from pyro_fairvae.schema.arrays import Integers
+from pyro_fairvae.schema.observed import Observed
+
+LARGEST_TEST = 5000  # images
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training and validation as they were written down, and a test part with its truth.
+
+    Attributes
+    ----------
+    train, validation : Observed
+        Rows with what was stated of label and group.
+    test : Complete
+        Rows with their true label and group, for the final test alone.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(), seed=0)
+    >>> parts.train.rows, parts.validation.rows, parts.test.rows
+    (70, 10, 20)
+    >>> hasattr(parts.train, "a"), hasattr(parts.test, "a")
+    (False, True)
+    """
+
+    train: Observed
+    validation: Observed
+    test: Complete
+
+
+def split_complete(table: AnyTable, seed: int) -> dict[str, Complete]:
+    """Parts at random, with their truth: 20 % test, 10 % validation, the rest for training.
+
+    Images: at most 5,000 of them for the test, as in the paper; a person, where it is known who is in an
+    image, is in one part alone.
+    """
+    require(table.rows >= 20, f"a table of {table.rows} rows is too small to split; give at least 20.")
+    draw = np.random.default_rng(_split_seeds(seed)[0])
+    order, ends = _order(table.rows, table.people if isinstance(table, ImageTable) else None, draw)
+    targets = np.array([round(0.7 * table.rows), round(0.8 * table.rows)])
+    if isinstance(table, ImageTable):
+        targets += max(0, table.rows - LARGEST_TEST - targets[1])
+    first, second = (int(ends[np.abs(ends - target).argmin()]) for target in targets)
+    rows = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
+    return table.encode(rows, standard="train")
+
+
+def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tuple[Integers, Integers]:
+    """Rows in random order, person by person where they are known, and where a part may end."""
+    if people is None:
+        return draw.permutation(rows), np.arange(rows + 1)
+    _, person = np.unique(people, return_inverse=True)
+    place = draw.permutation(person.max() + 1)[person]
+    order = np.argsort(place, kind="stable")
+    return order, np.array([0, *(np.flatnonzero(np.diff(place[order])) + 1), rows])
+
+
+def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
+    """Parts of a table at random, 70 % training, 10 % validation, 20 % test; in the first two some is hidden.
+
+    Of images at most 5,000 are for the test, and a person, where it is known who is in an image, is in one
+    part alone. Numbers are standardised by the training part.
+
+    Parameters
+    ----------
+    table : Table or ImageTable
+        Rows with their truth, at least 20.
+    missingness : Missingness
+        Rates at which groups and labels are withheld.
+    seed : int
+        Of the order of rows and of what is hidden.
+
+    Returns
+    -------
+    Splits
+        ``train`` and ``validation`` as written down, ``test`` with its truth.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import Missingness, split, synthetic
+    >>> parts = split(synthetic(rows=100), Missingness(unavailable=(0.8, 0.4)), seed=0)
+    >>> tuple(parts.train.x.shape), tuple(parts.test.x.shape)
+    ((70, 12), (20, 12))
+    """
+    parts = split_complete(table, seed)
+    _, train_seed, validation_seed = _split_seeds(seed)
+    return Splits(
+        hide(parts["train"], missingness, train_seed),
+        hide(parts["validation"], missingness, validation_seed),
+        parts["test"],
+    )
+
+
+def _split_seeds(seed: int) -> list[int]:
+    """Seeds of the order of rows, and of what is hidden in training and in validation."""
+    return [int(each) for each in np.random.SeedSequence(seed).generate_state(3)]

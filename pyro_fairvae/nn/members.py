@@ -1,0 +1,80 @@
+"""Many copies of a network that run at once, stacked along a leading dimension of members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.utils._pytree import tree_map
+
+from pyro_fairvae.base.seeds import seeded
+
+
+class Members(nn.Module):
+    """K copies of a network whose parameters are stacked along a leading dimension of members.
+
+    ``build(k)`` makes copy ``k``, which is initialised with ``seeds[k]`` (equal seeds make equal copies, but
+    for what ``build`` itself makes different). The forward pass is one ``vmap``, so copies never see each
+    other.
+    """
+
+    def __init__(self, build: Callable[[int], nn.Module], seeds: Sequence[int]) -> None:
+        super().__init__()
+        copies = []
+        for k, seed in enumerate(seeds):
+            with seeded(seed):
+                copies.append(build(k))
+        parameters, buffers = stack_module_state(copies)
+        self.count = len(seeds)
+        self.names = tuple(parameters)
+        for name, stacked in parameters.items():
+            self.register_parameter(self._flat(name), nn.Parameter(stacked.detach().clone()))
+        for name, stacked in buffers.items():
+            self.register_buffer(self._flat(name), stacked)
+        self.buffer_names = tuple(buffers)
+        # In a tuple, so that its own parameters are not registered beside the stacked ones.
+        self.skeleton = (copies[0].to("meta"),)
+        self.mixed = False  # whether products are taken in bfloat16
+        self.norms = tuple(
+            self._flat(f"{path}.{name}")
+            for path, module in self.skeleton[0].named_modules()
+            if isinstance(module, nn.GroupNorm)
+            for name, _ in module.named_parameters()
+        )
+
+    @staticmethod
+    def _flat(name: str) -> str:
+        return name.replace(".", "/")
+
+    def train(self, mode: bool = True) -> Members:
+        self.skeleton[0].train(mode)
+        return super().train(mode)
+
+    def forward(self, *inputs: Tensor, in_dims: tuple[int | None, ...], out_dims: Any = 0) -> Any:
+        """Apply copy ``k`` to slice ``k`` of each input along its member dimension (None: shared)."""
+        state = {name: getattr(self, self._flat(name)) for name in self.names + self.buffer_names}
+
+        def apply(state: dict[str, Tensor], *inputs: Tensor) -> Any:
+            return functional_call(self.skeleton[0], state, inputs)
+
+        if not self.mixed:
+            return vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
+        with torch.autocast(inputs[0].device.type, torch.bfloat16):
+            found = vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
+        return tree_map(lambda each: each.to(inputs[0].dtype), found)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """The network in its mode of evaluation, without gradients, for the time of a ``with``."""
+    before = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        network.train(before)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def derive_seed(*parts: int) -> int:
@@ -20,3 +22,61 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
+
+
+class MemberNoise:
+    """Random numbers of members, each a function of the member's own seed and of what it drew before.
+
+    Members with equal seeds draw equal numbers, and none depends on how many others there are.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
+        distinct = list(dict.fromkeys(seeds))
+        self._place = torch.tensor([distinct.index(seed) for seed in seeds], device=device)
+        self._by_seed = [self._generator(derive_seed(seed, 0), device) for seed in distinct]
+        # How much a Dirichlet draw takes from its generator depends on the concentration.
+        self._by_member = [self._generator(derive_seed(seed, 1), device) for seed in seeds]
+
+    @staticmethod
+    def _generator(seed: int, device: torch.device | str) -> torch.Generator:
+        return torch.Generator(device).manual_seed(seed)
+
+    def normal(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Standard normal numbers, (members, *shape)."""
+        return self._draw(lambda g: torch.randn(*shape, generator=g, dtype=like.dtype, device=like.device))
+
+    def uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Uniform numbers in [0, 1), (members, *shape)."""
+        return self._draw(lambda g: torch.rand(*shape, generator=g, dtype=like.dtype, device=like.device))
+
+    def gumbel(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Standard Gumbel numbers, (members, *shape)."""
+        return self._draw(lambda g: -like.new_empty(*shape).exponential_(generator=g).log())
+
+    def dirichlet(self, concentration: Tensor) -> Tensor:
+        """A Dirichlet draw of each member, with its gradient; ``concentration`` is (members, …, support)."""
+        drawn: Tensor = _DirichletDraw.apply(concentration, self._by_member)
+        return drawn
+
+    def _draw(self, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
+        draws = torch.stack([draw(generator) for generator in self._by_seed])
+        return draws.expand(len(self._place), *draws.shape[1:]) if len(draws) == 1 else draws[self._place]
+
+
+class _DirichletDraw(torch.autograd.Function):
+    """The reparametrised draw of :class:`torch.distributions.Dirichlet`, with a generator for each member."""
+
+    @staticmethod
+    def forward(ctx: Any, concentration: Tensor, generators: list[torch.Generator]) -> Tensor:
+        pairs = zip(concentration, generators, strict=True)
+        drawn = torch.stack([torch._sample_dirichlet(own, generator=generator) for own, generator in pairs])
+        ctx.save_for_backward(drawn, concentration)
+        return drawn
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        drawn, concentration = ctx.saved_tensors
+        (grad,) = grads
+        total = concentration.sum(-1, keepdim=True).expand_as(concentration)
+        slope = torch._dirichlet_grad(drawn, concentration, total)
+        return slope * (grad - (drawn * grad).sum(-1, keepdim=True)), None

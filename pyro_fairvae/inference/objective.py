@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,8 +14,9 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import kl_divergence
+from torch.distributions import Dirichlet, Independent, Normal, kl_divergence
 
+from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.inference.settings import ObjectiveWeights
@@ -124,30 +126,46 @@ class FairELBO(TraceEnum_ELBO):
         return self.evaluate(model, guide, batch, progress).loss
 
     def evaluate(
-        self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, progress: float = 1.0
+        self,
+        model: FairSSVAE,
+        guide: FactoredGuide,
+        batch: Batch,
+        progress: float = 1.0,
+        noise: MemberNoise | None = None,
     ) -> Evaluation:
-        """The objective of a batch when the share ``progress`` of training is done."""
-        return self.evaluate_run(self.run(model, guide, batch), model, batch, progress)
+        """The objective of a batch when the share ``progress`` of training is done.
 
-    def run(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch) -> GuidedRun:
+        All draws are made of ``noise`` where it is given, and else of torch's own generator.
+        """
+        return self.evaluate_run(self.run(model, guide, batch, noise), model, batch, progress, noise)
+
+    def run(
+        self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, noise: MemberNoise | None = None
+    ) -> GuidedRun:
         """Run the guide, and the model against it, y and a enumerated."""
         closed = frozenset(("z", *model.prevalence_sites, *model.channel_sites))
         scales = SiteScales(self.weights, batch.rows, closed)
         encodings: list[Encoding] = []
 
         def encoding_guide(batch: Batch) -> None:
-            encodings.append(guide(batch))
+            with nullcontext() if noise is None else DrawsOfMembers(noise):
+                encodings.append(guide(batch))
 
         ((model_trace, guide_trace),) = self._get_traces(scales(model), scales(encoding_guide), (batch,), {})
         (encoding,) = encodings
         return GuidedRun(model_trace, guide_trace, encoding)
 
     def evaluate_run(
-        self, run: GuidedRun, model: FairSSVAE, batch: Batch, progress: float = 1.0
+        self,
+        run: GuidedRun,
+        model: FairSSVAE,
+        batch: Batch,
+        progress: float = 1.0,
+        noise: MemberNoise | None = None,
     ) -> Evaluation:
         """The objective of a run that :meth:`run` made."""
         kls = self._closed_form_kls(run, model, batch.rows, self.schedule.kl(progress))
-        risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress))
+        risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress), noise)
         differentiable = kls | beside
         loss = self._enumerated(run) + sum(part.sum() for part in differentiable.values())
         parts = self._enumerated_parts(run, batch.rows)
@@ -176,7 +194,12 @@ class FairELBO(TraceEnum_ELBO):
         }
 
     def _beside_elbo(
-        self, encoding: Encoding, batch: Batch, model: FairSSVAE, risk_share: float
+        self,
+        encoding: Encoding,
+        batch: Batch,
+        model: FairSSVAE,
+        risk_share: float,
+        noise: MemberNoise | None,
     ) -> tuple[Estimate, dict[str, Tensor]]:
         """The risk, and the parts that are no part of the ELBO, with their weights."""
         evidence_a = encoding.log_joint_a.logsumexp(-1)
@@ -190,7 +213,7 @@ class FairELBO(TraceEnum_ELBO):
             held = by_propagation(
                 held, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
             )
-        risk = self.risk(encoding.heads.class_logits, held, self.lambdas)
+        risk = self.risk(encoding.heads.class_logits, held, self.lambdas, noise)
         decisions = self.risk.decision_error(encoding.heads.class_logits, held)
         return risk, {
             "groups": -self.weights.s * evidence_a.mean(-1),
@@ -259,3 +282,19 @@ class SiteScales(Messenger):
             msg["mask"] = False
         elif not site_is_subsample(msg):
             msg["scale"] = msg["scale"] * (self.x if msg["name"] == "x" else self.row)
+
+
+class DrawsOfMembers(Messenger):
+    """Draws reparametrised sites of the guide, members first, from the noise of each member."""
+
+    def __init__(self, noise: MemberNoise) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn = msg["fn"]
+        base = fn.base_dist if isinstance(fn, Independent) else fn
+        if isinstance(base, Normal):
+            msg["value"] = base.loc + base.scale * self.noise.normal(base.loc.shape[1:], base.loc)
+        elif isinstance(base, Dirichlet):
+            msg["value"] = self.noise.dirichlet(base.concentration)

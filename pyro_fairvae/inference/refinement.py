@@ -11,6 +11,7 @@ from torch.distributions import kl_divergence
 from torch.nn import functional
 
 from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.decisions.score_adjustment import believed_cells, best_adjustment, decision_scores
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
@@ -20,7 +21,9 @@ from pyro_fairvae.schema.observed import Observed
 ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few numbers
 
 
-def refine_channels(program: Program, table: Observed, steps: int, lr: float = 0.05) -> None:
+def refine_channels(
+    program: Program, table: Observed, noise: MemberNoise, steps: int, lr: float = 0.05
+) -> None:
     r"""Bring the channels' posteriors to their optimum with the networks held fixed.
 
     An epoch chosen by held-out likelihood may come before the channels have converged, and among such
@@ -50,12 +53,19 @@ def refine_channels(program: Program, table: Observed, steps: int, lr: float = 0
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)
             posteriors = [guide.sites.distribution(site) for site in sites]
-            matrix = channel.matrix([posterior.rsample() for posterior in posteriors]).squeeze(-3)
+            matrix = channel.matrix([_draw(posterior, noise) for posterior in posteriors]).squeeze(-3)
             evidence = ((matrix.mT @ latent) * said).sum(-2).log().sum()
             kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
             optimizer.zero_grad()
             ((kl - evidence) / table.rows).backward()
             optimizer.step()
+
+
+def _draw(posterior: dist.TorchDistribution, noise: MemberNoise) -> Tensor:
+    """A draw of a shared site, or its point."""
+    if isinstance(posterior, dist.Dirichlet):
+        return noise.dirichlet(posterior.concentration)
+    return posterior.rsample()
 
 
 def refine_decisions(

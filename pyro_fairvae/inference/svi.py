@@ -10,6 +10,7 @@ from pyro.infer import SVI
 from pyro.infer.util import zero_grads
 
 from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.guides import FactoredGuide
 from pyro_fairvae.inference.objective import FairELBO, Measured
 from pyro_fairvae.inference.optimizer import MembersAdamW
@@ -31,9 +32,9 @@ class MeasuredSVI(SVI):
         super().__init__(model, guide, optimizer, objective)
         self.objective = objective
 
-    def step(self, batch: Batch, progress: float) -> Measured:
+    def step(self, batch: Batch, progress: float, noise: MemberNoise | None = None) -> Measured:
         with poutine.trace(param_only=True) as capture:
-            evaluation = self.objective.evaluate(self.model, self.guide, batch, progress)
+            evaluation = self.objective.evaluate(self.model, self.guide, batch, progress, noise)
             evaluation.loss.backward()
         sites: Iterable[Any] = capture.trace.nodes.values()
         params = {site["value"].unconstrained() for site in sites}

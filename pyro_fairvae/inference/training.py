@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import DivergedError, require
-from pyro_fairvae.base.seeds import derive_seed, seeded
+from pyro_fairvae.base.seeds import MemberNoise, derive_seed, seeded
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.data.batches import batches
 from pyro_fairvae.inference.fit_result import Fit
@@ -79,9 +79,10 @@ def fit(
     settings : Settings, optional
         The defaults unless given.
     seeds : int or sequence of int
-        One for all members (equal initial weights, so that they differ in λ alone) or one for each, which
-        sets its initial weights and, where ``train`` gives each member rows of its own
-        (:meth:`Observed.stack`), their order; shared rows and noise follow the first.
+        One for all members (equal initial weights and noise, so that they differ in λ alone) or one for each,
+        which sets its initial weights, its noise and, where ``train`` gives each member rows of its own
+        (:meth:`Observed.stack`), their order; the order of shared rows, and what is done to images, follow
+        the first. A member does not depend on the others: equal λ and seeds give equal members.
     device, dtype
         Where, and in which precision.
     after_epoch : callable, optional
@@ -102,7 +103,9 @@ def fit(
     TypeError
         If a table is not :class:`Observed`, such as one with its truth.
     InputError
-        If tables, λ, seeds and settings do not fit together, or training diverges.
+        If tables, λ, seeds and settings do not fit together.
+    DivergedError
+        If training comes to numbers that are not finite.
 
     Examples
     --------
@@ -205,8 +208,8 @@ class _Run:
                 after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
-            with self.program.holding(chosen), seeded(derive_seed(self.seeds[0], self.epoch, 2)):
-                refine_channels(self.program, self.train, self.settings.channel_steps)
+            with self.program.holding(chosen):
+                refine_channels(self.program, self.train, self._noise(2), self.settings.channel_steps)
                 chosen = _copy(self.program.state())
         adjustment = refine_decisions(
             self.program,
@@ -228,16 +231,22 @@ class _Run:
     def _train_epoch(self) -> dict[str, Tensor]:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
         sums: dict[str, Tensor] = {}
-        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):
+        noise = self._noise(3)
+        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):  # of what is done to images
             order = self._order().tensor_split(self.steps, dim=-1)
             for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
-                measured = self.svi.step(self._with_propagated_labels(batch, index), done)
+                measured = self.svi.step(self._with_propagated_labels(batch, index), done, noise)
                 columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
                 columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
                 for name, column in columns.items():
                     sums[name] = sums.get(name, 0) + column
         return {name: total / self.steps for name, total in sums.items()}
+
+    def _noise(self, purpose: int) -> MemberNoise:
+        """This epoch's noise for a purpose."""
+        seeds = [derive_seed(seed, self.epoch, purpose) for seed in self.seeds]
+        return MemberNoise(seeds, self.train.y_obs.device)
 
     def _refresh_propagated_labels(self) -> None:
         """Propagate labels anew, on the features of this moment, where it is due."""

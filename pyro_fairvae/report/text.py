@@ -45,9 +45,10 @@ def withholding_table(posterior: PosteriorSummary) -> str:
     greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 and one_attribute else {}
     truth = any("truth" in row for row in rows.values())
     lines = [["P(∅ | group)", "", "mean", "5 %", "95 %", *(["truth"] if truth else [])]]
-    for label, found in reversed(rows.items()):
-        keys = ("mean", "q05", "q95", *(["truth"] if truth else []))
-        numbers = [f"{found[key]:.3f}" if key in found else "–" for key in keys]
+    for label, rate in reversed(rows.items()):
+        numbers = [f"{value:.3f}" for value in (rate["mean"], rate["q05"], rate["q95"])]
+        if truth:
+            numbers.append(f"{rate['truth']:.3f}" if "truth" in rate else "–")
         lines.append([label, greek.get(label, ""), *numbers])
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
     return align(lines) + f"\n({posterior['describes']})" + warnings

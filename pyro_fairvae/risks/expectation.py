@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.risks.custom import CustomRisk
 from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps
 from pyro_fairvae.risks.smooth_penalty import pull
 
-DRAWN_AT_ONCE = 1 << 22  # numbers drawn at a time, which bounds the memory of one evaluation
+DRAWN_AT_ONCE = 1 << 19  # numbers of a member drawn at a time, which bounds the memory of one evaluation
 
 
 class Estimate(NamedTuple):
@@ -106,15 +107,17 @@ class ExpectedRisk:
         self.stiffness = stiffness if estimator == "smoothed" else None
         self.remembered: CellSums | None = None
 
-    def __call__(self, class_logits: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
-        """The risk of each member, whose λ is ``weight``.
+    def __call__(
+        self, class_logits: Tensor, imputed: Tensor, weight: Tensor, noise: MemberNoise | None = None
+    ) -> Estimate:
+        """The risk of each member, whose λ is ``weight``; draws are made of ``noise`` where it is given.
 
         Logits are (members, rows, classes), imputed is (members, rows, classes, groups).
         """
         predictions = self.relax(class_logits)
         if isinstance(self.risk, CustomRisk):
-            return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight)
-        return self.of_sums(self.cell_sums(predictions, imputed, self.samples), weight)
+            return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight, noise)
+        return self.of_sums(self.cell_sums(predictions, imputed, self.samples, noise), weight)
 
     def of_sums(self, now: CellSums, weight: Tensor) -> Estimate:
         """The risk at sums (members, samples, …), which are remembered."""
@@ -136,11 +139,18 @@ class ExpectedRisk:
         gaps = self.risk(sums)
         return _mean(gaps.value, _used(gaps))[0]
 
-    def _of_draws(self, risk: CustomRisk, predictions: Tensor, imputed: Tensor, weight: Tensor) -> Estimate:
+    def _of_draws(
+        self,
+        risk: CustomRisk,
+        predictions: Tensor,
+        imputed: Tensor,
+        weight: Tensor,
+        noise: MemberNoise | None,
+    ) -> Estimate:
         groups = imputed.shape[-1]
         values = [
             risk.function(predictions.unsqueeze(1), cell // groups, cell % groups)
-            for cell in draw_cells(imputed, self.samples)
+            for cell in draw_cells(imputed, self.samples, noise)
         ]
         drawn = torch.cat(values, dim=1)
         value, standard_error = _mean(drawn, torch.ones_like(drawn))
@@ -183,13 +193,15 @@ def _mean(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     return mean, standard_error
 
 
-def draw_cells(imputed: Tensor, samples: int) -> list[Tensor]:
+def draw_cells(imputed: Tensor, samples: int, noise: MemberNoise | None = None) -> list[Tensor]:
     """Draws of the cell y·groups + a for every row, a few samples at a time: (members, some, rows) each."""
     bounds = imputed.flatten(-2).cumsum(-1)[..., :-1].unsqueeze(1)  # (members, 1, rows, cells − 1)
-    return [(uniform.unsqueeze(-1) >= bounds).sum(-1) for uniform in _uniforms(imputed, samples)]
+    return [(uniform.unsqueeze(-1) >= bounds).sum(-1) for uniform in _uniforms(imputed, samples, noise)]
 
 
-def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSums:
+def draw_cell_sums(
+    predictions: Tensor, imputed: Tensor, samples: int, noise: MemberNoise | None = None
+) -> CellSums:
     """Sums over cells for each of ``samples`` draws of (y, a) for every row.
 
     ``predictions`` is P_f, (members, rows, groups or 1, classes); ``imputed`` is (members, rows, classes,
@@ -204,7 +216,7 @@ def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSu
     predictions = predictions.expand(-1, -1, groups, -1)
     summed = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1).unbind(-2)
     pieces = []
-    for uniform in _uniforms(imputed, samples):
+    for uniform in _uniforms(imputed, samples, noise):
         cells = [
             ((uniform >= low.unsqueeze(-2)) & (uniform < high.unsqueeze(-2))).to(uniform.dtype) @ of_group
             for low, high, of_group in zip(lower.unbind(-1), upper.unbind(-1), summed * classes, strict=True)
@@ -214,21 +226,25 @@ def draw_cell_sums(predictions: Tensor, imputed: Tensor, samples: int) -> CellSu
     return CellSums(sums[..., 0].detach(), sums[..., 1:])
 
 
-def _uniforms(imputed: Tensor, samples: int) -> list[Tensor]:
+def _uniforms(imputed: Tensor, samples: int, noise: MemberNoise | None) -> list[Tensor]:
     """``samples`` uniform numbers for every row, (members, some, rows) at a time."""
     members, rows = imputed.shape[:2]
-    at_once = max(1, DRAWN_AT_ONCE // (members * rows))
+    at_once = max(1, DRAWN_AT_ONCE // rows)
     sizes = [min(at_once, samples - start) for start in range(0, samples, at_once)]
+    if noise is not None:
+        return [noise.uniform((size, rows), imputed) for size in sizes]
     return [torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device) for size in sizes]
 
 
-def expected_cell_sums(predictions: Tensor, imputed: Tensor, samples: int = 1) -> CellSums:
+def expected_cell_sums(
+    predictions: Tensor, imputed: Tensor, samples: int = 1, noise: MemberNoise | None = None
+) -> CellSums:
     """The expectation of :func:`draw_cell_sums`, as a single sample: (members, 1, …)."""
     predicted = torch.einsum("krgc,kryg->kygc", predictions.expand(-1, -1, imputed.shape[-1], -1), imputed)
     return CellSums(imputed.sum(1).unsqueeze(1), predicted.unsqueeze(1))
 
 
-ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int], CellSums]] = {
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int, MemberNoise | None], CellSums]] = {
     "sampled": draw_cell_sums,
     "expected": expected_cell_sums,
     "smoothed": expected_cell_sums,
@@ -236,7 +252,12 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int], CellSums]] = {
 
 
 def relaxed_cell_sums(
-    predictions: Tensor, log_label: Tensor, log_group: Tensor, samples: int, temperature: float
+    predictions: Tensor,
+    log_label: Tensor,
+    log_group: Tensor,
+    samples: int,
+    temperature: float,
+    noise: MemberNoise | None = None,
 ) -> CellSums:
     """Sums over cells whose draws of y and a have a gradient, by straight-through Gumbel-softmax.
 
@@ -247,7 +268,11 @@ def relaxed_cell_sums(
     def draw(logits: Tensor) -> Tensor:
         finite = logits.clamp(min=-60.0)  # a gradient through −∞ is none
         repeated = finite.unsqueeze(1).expand(-1, samples, -1, -1)
-        return functional.gumbel_softmax(repeated, tau=temperature, hard=True)
+        if noise is None:
+            return functional.gumbel_softmax(repeated, tau=temperature, hard=True)
+        soft = ((repeated + noise.gumbel(repeated.shape[1:], finite)) / temperature).softmax(-1)
+        hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
+        return hard + (soft - soft.detach())
 
     cells = draw(log_label).unsqueeze(-1) * draw(log_group).unsqueeze(-2)  # (members, samples, rows, y, a)
     predictions = predictions.expand(-1, -1, cells.shape[-1], -1)

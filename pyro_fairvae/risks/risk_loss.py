@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import option
+from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
 from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
 from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
@@ -210,16 +211,19 @@ class RiskLoss:
         right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
         return 1 - (right * group).sum(-1).mean(-1)
 
-    def __call__(self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor) -> Estimate:
+    def __call__(
+        self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor, noise: MemberNoise | None = None
+    ) -> Estimate:
         """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""
         settings = self.settings
         if settings.risk_gradient == "stopped":
-            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight)
+            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise)
         sums = relaxed_cell_sums(
             self.estimator.relax(class_logits),
             beliefs.classified,
             beliefs.group,
             settings.samples,
             settings.gumbel_temperature,
+            noise,
         )
         return self.estimator.of_sums(sums, weight)

@@ -55,7 +55,7 @@ def propagate_labels(features: Tensor, y_obs: Tensor, classes: int, neighbours: 
 
 def similarity_graph(features: np.ndarray, neighbours: int) -> sparse.csr_matrix:
     """Symmetric weights between each row and its nearest landmarks, (rows, rows) and sparse."""
-    from sklearn.neighbors import NearestNeighbors  # half a second that few fits need
+    from sklearn.neighbors import NearestNeighbors  # few fits need it
 
     rows = len(features)
     landmarks = np.random.default_rng(0).permutation(rows)[:LANDMARKS]

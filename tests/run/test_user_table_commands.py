@@ -135,12 +135,12 @@ def test_the_audit_command_is_the_audit(model: Path, csv: Path, tmp_path: Path) 
     X = table[list(found.feature_names_in_)]
     expected = audit(
         table["hired"], found.predict(X), table["sex"], X=X, model=found, depends_on="group and label",
-        level=0.8,
+        confidence=0.8,
     )  # fmt: skip
     told = json.loads(out.read_text())
     assert told["rows"] == expected.rows
     assert [line["estimate"] for line in told["metrics"]] == pytest.approx(list(expected.metrics["estimate"]))
-    assert (told["level"], told["depends_on"]) == (0.8, "group and label")
+    assert (told["confidence"], told["depends_on"]) == (0.8, "group and label")
 
 
 def test_decisions_of_another_classifier_are_audited(
@@ -166,9 +166,9 @@ def test_members_are_chosen_by_weight_and_by_disparity(
     frontier = FairSSVAEClassifier.load(model, "cpu").frontier_
     limit = frontier["disparity"].min()
     assert run("predict", model, csv, "--max-disparity", limit, "--out", out) == 0
-    assert f"λ = {frontier['weight'][frontier['disparity'].idxmin()]:g}" in capsys.readouterr().out
+    assert f"λ = {frontier['lambda'][frontier['disparity'].idxmin()]:g}" in capsys.readouterr().out
     assert run("predict", model, csv, "--lambda", "3", "--out", out) == 2
-    assert "no member has the weight 3.0; there are [0.0, 1.0]" in one_line(capsys)
+    assert "no member has λ = 3.0; there are [0.0, 1.0]" in one_line(capsys)
     with pytest.raises(SystemExit):
         run("predict", model, csv, "--lambda", "0", "--max-disparity", "1")
 

@@ -9,12 +9,16 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.schema.documents import JobRecord, VersionMark
 from pyro_fairvae.studies.joint_fits import Report
 from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
+
+Kept = TypeVar("Kept", VersionMark, JobRecord)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class JobFiles:
         make_folder(self.folder)
         mark = self.folder / "version.json"
         if mark.is_file():
-            self._read(mark, version=str)
+            self._read(mark, VersionMark, "the mark of a folder of jobs")
         else:
             write_json(mark, {"version": version})
 
@@ -124,13 +128,13 @@ class JobFiles:
     def read(self, job: Job, kept: bool = True) -> Outcome:
         """The outcome of a job that is done."""
         path = self._record(job)
-        content = self._read(path, version=str, config=dict, seconds=float, record=dict)
+        content = self._read(path, JobRecord, "the record of a job")
         require(
-            content["config"] == json.loads(json.dumps(job.config)),
-            f"{path} has the config {content['config']}, but is named for {job.config}; "
+            content.config == json.loads(json.dumps(job.config)),
+            f"{path} has the config {content.config}, but is named for {job.config}; "
             "delete it to have the job done again.",
         )
-        return Outcome(job, numbers(content["record"]), None, content["seconds"], kept)
+        return Outcome(job, numbers(content.record), None, content.seconds, kept)
 
     def write(self, job: Job, attempt: Attempt) -> Outcome:
         """Keep what came of an attempt; its record is the one that a later run will read."""
@@ -146,17 +150,11 @@ class JobFiles:
     def _record(self, job: Job) -> Path:
         return self.folder / f"{job.key}.json"
 
-    def _read(self, path: Path, **entries: type) -> dict[str, Any]:
-        broken = f"{path} is broken: expected JSON with {', '.join(entries)}. Delete it and start again."
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            whole = all(isinstance(content[name], kind) for name, kind in entries.items())
-        except (ValueError, KeyError, TypeError) as reason:
-            raise InputError(broken) from reason
-        require(whole, broken)
+    def _read(self, path: Path, schema: type[Kept], what: str) -> Kept:
+        content = read_document(path, schema, what, "Delete it and start again.")
         require(
-            content["version"] == self.version,
-            f"{path} is of version {content['version']}, but this is version {self.version}, and its numbers "
+            content.version == self.version,
+            f"{path} is of version {content.version}, but this is version {self.version}, and its numbers "
             f"may differ. Choose another folder, or delete {self.folder}.",
             "out",
         )

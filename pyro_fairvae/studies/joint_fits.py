@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data import Splits
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.summaries import INTERVAL, Calibrated, calibrate_fit
+from pyro_fairvae.schema.documents import StudyRows
 from pyro_fairvae.schema.observed import Observed
 
 Report = Callable[[str], None]  # told of progress in words
@@ -70,18 +72,13 @@ def once(
 ) -> list[dict[str, Any]]:
     """The rows of a job: from its file if it was done before with the same options, else from ``work``."""
     if path.is_file():
-        try:
-            kept = json.loads(path.read_text())
-            same = kept["options"] == json.loads(json.dumps(options))
-        except (json.JSONDecodeError, KeyError, TypeError) as reason:
-            raise InputError(f"{path} is broken; delete it to have it done again.") from reason
-        if not same:
-            raise InputError(
-                f"{path} was made with other options ({kept['options']}); "
-                "delete it, or choose another folder.",
-                "out",
-            )
-        return list(kept["rows"])
+        kept = read_document(path, StudyRows, "a part of a study", "Delete it to have it done again.")
+        require(
+            kept.options == json.loads(json.dumps(options)),
+            f"{path} was made with other options ({kept.options}); delete it, or choose another folder.",
+            "out",
+        )
+        return kept.rows
     rows = work()
     write_json(path, {"options": options, "rows": rows})
     return rows

@@ -150,7 +150,7 @@ def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "jobs").mkdir()
     path = tmp_path / "jobs" / f"{job.key}.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is broken.* Delete it"):
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is not .*damaged.* Delete it"):
         run([job], tmp_path)
     assert not calls(tmp_path)
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pyro_fairvae.audit import audit
 
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.baselines import METHODS, Task
 from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import DATASETS, Missingness, Splits, split, synthetic

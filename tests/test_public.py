@@ -18,7 +18,6 @@ import pytest
 
 import pyro_fairvae
 from pyro_fairvae.risks.custom import CUSTOM
-from tests.support.user_tables import refine_quickly
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("arviz", "matplotlib", "ray", "torchvision")
@@ -166,8 +165,7 @@ def test_methods_of_the_classifier_say_what_they_take_and_give(name: str) -> Non
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # few rows tell little, and the fits say so
 @pytest.mark.parametrize("name", documented())
-def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    refine_quickly(monkeypatch)
+def test_examples_run(name: str) -> None:
     registered = dict(CUSTOM)
     try:
         value = getattr(pyro_fairvae, name)

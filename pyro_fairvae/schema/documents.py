@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-Number = float | None
+Number = int | float | None
 Natural = Annotated[int, Meta(ge=0)]
 Plain = bool | int | float | str | None
 Option = Plain | list[Plain]
@@ -198,8 +198,8 @@ class ModelDocument(_Strict):
     posterior: PosteriorDocument
     summary: DataSummary
     source: Source
-    parameters: dict[str, Any] | None = None  # of the estimator that was fitted
-    feature_names: list[str] = []
+    parameters: dict[str, Any] | None  # of the estimator that was fitted
+    feature_names: list[str]
 
 
 class MetricLine(_Strict):

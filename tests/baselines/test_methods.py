@@ -129,7 +129,7 @@ def test_methods_that_need_the_truth_say_so() -> None:
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="unknown column 'age'"):
         METHODS["fairrf_age"].fit(task(), (0.0,))
-    with pytest.raises(InputError, match="no weight"):
+    with pytest.raises(InputError, match="no λ was given"):
         METHODS["fairda"].fit(task(), ())
     with pytest.raises(InputError, match="finite and not negative, got -1"):
         METHODS["reweighting"].fit(task(), (-1.0,))

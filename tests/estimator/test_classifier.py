@@ -158,7 +158,7 @@ def test_three_classes_and_three_groups() -> None:
     assert model.groups_ == ("0", "1", "2")
 
 
-def test_thresholds_belong_to_decisions(quick: None, small: Made) -> None:
+def test_thresholds_belong_to_decisions(small: Made) -> None:
     """A threshold τ decides for the last class where P_f exceeds τ, and P_f is the same at every τ."""
     models = {
         tau: tiny(lambdas=(0.0,), options=SMALLEST | {"thresholds": tau}).fit(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from pyro_fairvae.audit import audit
 
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.evaluation import MEASURES, Audited, Measure, measures, register
 from pyro_fairvae.evaluation.metrics import METRICS, Decisions, evaluate

@@ -252,7 +252,7 @@ def test_kernel_density_rate_is_the_mass_above_one_half() -> None:
         ({"risk_gradient": "vanilla"}, "use it with imputer 'features'"),
         ({"neighbours": 0}, "neighbours must be at least 1"),
         ({"propagation_every": 0}, "propagation_every must be at least 1"),
-        ({"risk_estimator": "exact"}, "unknown estimator"),
+        ({"risk_estimator": "exact"}, "unknown risk estimator"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, object], complaint: str) -> None:

@@ -136,7 +136,8 @@ def test_an_estimator_trains_by_a_named_risk_and_a_saved_one_imports_nothing(fol
     ).fit(x, y, groups)  # fmt: skip
     assert plain.metric_ == "deo"
     model.save(folder / "model")
-    document, tensors = read_model(folder / "model")
+    document = json.loads((folder / "model" / DOCUMENT).read_text())
+    _, tensors, draws = read_model(folder / "model")
     assert document["fit"]["settings"]["risk"] == "own_risk:judged"
     # A crafted model names a module that leaves a trace when it is imported.
     (folder / "trap.py").write_text("import pathlib\npathlib.Path('sprung').touch()\n")
@@ -144,7 +145,7 @@ def test_an_estimator_trains_by_a_named_risk_and_a_saved_one_imports_nothing(fol
         key: each for key, each in document.items() if key not in ("format", "version", "library", "sha256")
     }
     body["fit"]["settings"]["risk"] = body["parameters"]["risk"] = "trap:gap"
-    write_model(folder / "crafted", body, tensors)
+    write_model(folder / "crafted", body, tensors, draws)
     assert json.loads((folder / "crafted" / DOCUMENT).read_text())["fit"]["settings"]["risk"] == "trap:gap"
     crafted = FairSSVAEClassifier.load(folder / "crafted")
     expected = model.predict_proba(x)

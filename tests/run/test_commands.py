@@ -160,7 +160,7 @@ def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
         (["--device", "meta"], "device 'meta' is not supported"),
         (["--resume", "--overwrite"], "give one of them"),
         (["--device", "abacus"], "unknown device 'abacus'"),
-        (["--config", "no-such-file.yaml"], "cannot read the config file"),
+        (["--config", "no-such-file.yaml"], "cannot read no-such-file.yaml, a config file"),
         (["--data-dir", "no-such-folder", "--dataset", "adult"], "does not hold adult.data"),
     ],
 )

@@ -16,11 +16,11 @@ from pyro_fairvae.inference import training
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import load_parts, load_run
-from tests.support.command_line import SYNTHETIC, run
+from tests.support.command_line import FEW_STEPS, SYNTHETIC, run
 from tests.support.user_tables import made_table
 
 COLUMNS = ("--label", "hired", "--group", "sex")
-TINY = ("--lambdas", "0,1", "--epochs", "2", "--quiet", "--device", "cpu")
+TINY = ("--lambdas", "0,1", "--epochs", "2", "--quiet", "--device", "cpu", *FEW_STEPS)
 ROWS = 40
 
 

@@ -75,11 +75,11 @@ def test_inspect_refuses_what_it_cannot_show(
         assert complaint in capsys.readouterr().err
     broken = tmp_path / "broken"
     broken.mkdir()
-    for name in ("config.json", "posterior.json"):
+    for name in ("config.json", "model.json", "weights.safetensors"):
         (broken / name).write_bytes((runs[0] / name).read_bytes())
-    (broken / "draws.npz").write_bytes(b"no archive")
+    (broken / "draws.safetensors").write_bytes(b"no tensors")
     assert run("inspect", broken) == 2
-    assert "draws.npz is broken" in capsys.readouterr().err
+    assert "draws.safetensors is damaged" in capsys.readouterr().err
 
 
 def test_priors_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

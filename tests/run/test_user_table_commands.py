@@ -16,12 +16,12 @@ from pyro_fairvae.auditing import audit
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
-from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
+from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS
 from pyro_fairvae.studies import user_fit
-from tests.support.command_line import run
-from tests.support.user_tables import fit_quickly, tiny
+from tests.support.command_line import FEW_STEPS, run
+from tests.support.user_tables import tiny
 
-TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet")
+TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet", *FEW_STEPS)
 COLUMNS = ("--label", "hired", "--group", "sex", "--missing", "?", "--drop", "id,note")
 
 
@@ -48,11 +48,6 @@ def people(rows: int = 240, seed: int = 0) -> pd.DataFrame:
     return table
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    fit_quickly(monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tables") / "people.csv"
@@ -63,9 +58,7 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(csv: Path) -> Path:
     out = csv.parent / "model"
-    with pytest.MonkeyPatch.context() as patch:
-        fit_quickly(patch)
-        assert run("fit", csv, *COLUMNS, *TINY, "--out", out) == 0
+    assert run("fit", csv, *COLUMNS, *TINY, "--out", out) == 0
     return out
 
 
@@ -85,7 +78,7 @@ def test_from_table_to_page(csv: Path, tmp_path: Path, capsys: pytest.CaptureFix
     for words in ("λ", "deo %", "withheld by", "kept out of fitting", "fairvae report"):
         assert words in printed
     assert said == ""
-    assert {path.name for path in out.iterdir()} == {DOCUMENT, TENSORS, "audit.json"}
+    assert {path.name for path in out.iterdir()} == {DOCUMENT, TENSORS, DRAWS, "audit.json"}
     found = FairSSVAEClassifier.load(out, "cpu")
     assert list(found.feature_names_in_) == ["age", "years", "town", "citizen"]
     assert (found.groups_, found.classes_.tolist()) == (("f", "m"), ["no", "yes"])
@@ -229,7 +222,7 @@ def test_a_fit_that_was_stopped_goes_on(
     monkeypatch.setattr(checkpoint, "save", lambda *given: (saved.append(given[2]["epoch"]), save(*given)))
     assert run(*command) == 0
     assert saved == [2]
-    assert {path.name for path in tmp_path.iterdir()} == {DOCUMENT, TENSORS, "audit.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {DOCUMENT, TENSORS, DRAWS, "audit.json"}
     for name in (TENSORS, "audit.json", DOCUMENT):
         assert (tmp_path / name).read_bytes() == (model / name).read_bytes()
 
@@ -445,7 +438,11 @@ def test_folders_that_are_no_model_or_a_damaged_one(
     damages: dict[str, tuple[str, str | bytes | None, str]] = {
         "no document": (DOCUMENT, None, f"is not the folder of a model: it has no {DOCUMENT}"),
         "no tensors": (TENSORS, None, f"is not the folder of a model: it has no {TENSORS}"),
-        "half a document": (DOCUMENT, (model / DOCUMENT).read_text()[:900], "cannot be read, or is broken"),
+        "half a document": (
+            DOCUMENT,
+            (model / DOCUMENT).read_text()[:900],
+            "is not the description of a model",
+        ),
         "another document": (DOCUMENT, "[1, 2]", "does not describe a model of pyro_fairvae"),
         "half the tensors": (
             TENSORS,
@@ -493,9 +490,9 @@ def test_reports_that_cannot_be_made(
     for content in wrong:
         path.write_text(content)
         assert run("report", model, "--audit", path, "--out", tmp_path / "page.html") == 2, content
-        assert f"{path} is not what fairvae audit --out writes" in one_line(capsys)
+        assert f"{path} is not an audit, as fairvae audit writes it" in one_line(capsys)
     assert run("report", model, "--audit", tmp_path / "none.json") == 2
-    assert "none.json is not what fairvae audit --out writes" in one_line(capsys)
+    assert "none.json, an audit, as fairvae audit writes it: No such file" in one_line(capsys)
     for out in (tmp_path / "no" / "page.html", tmp_path, Path("/proc/self/page.html")):
         assert run("report", model, "--out", out) == 2
         assert f"cannot write {out}" in one_line(capsys)

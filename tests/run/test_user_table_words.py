@@ -11,16 +11,11 @@ import pytest
 
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
-from tests.support.command_line import run
-from tests.support.user_tables import fit_quickly, made_table, tiny
+from tests.support.command_line import FEW_STEPS, run
+from tests.support.user_tables import made_table, tiny
 
-TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet", "--label", "hired")
+TINY = ("--lambdas", "0,1", "--epochs", "2", "--device", "cpu", "--quiet", "--label", "hired", *FEW_STEPS)
 CODES = np.array(["0010", "0020", "A040"])
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    fit_quickly(monkeypatch)
 
 
 def people(rows: int = 120) -> pd.DataFrame:
@@ -40,10 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table in which None is a value, and a model of it."""
     where = tmp_path_factory.mktemp("words")
     people().to_csv(where / "people.csv", index=False)
-    with pytest.MonkeyPatch.context() as patch:
-        fit_quickly(patch)
-        asked = ("--group", "faith", "--values", "None", "--out", where / "model")
-        assert run("fit", where / "people.csv", *TINY, *asked) == 0
+    asked = ("--group", "faith", "--values", "None", "--out", where / "model")
+    assert run("fit", where / "people.csv", *TINY, *asked) == 0
     return where
 
 
@@ -108,7 +101,11 @@ def test_an_audit_of_another_model_goes_with_that_model(folder: Path, tmp_path: 
     assert (out / "audit.json").exists()
     made = made_table(60)
     tiny().fit(made.X, made.y_obs, made.a_obs).save(out, overwrite=True)
-    assert sorted(path.name for path in out.iterdir()) == ["model.json", "weights.safetensors"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "draws.safetensors",
+        "model.json",
+        "weights.safetensors",
+    ]
 
 
 def test_a_checkpoint_of_another_fit_is_discarded_where_a_model_may_be(

@@ -137,7 +137,9 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_another_version_is_refused(tmp_path: Path) -> None:
     jobs = make(tmp_path, None)
     run(jobs, tmp_path)
-    with pytest.raises(InputError, match=r"is of version 1, but this is version 2.*--out, or delete"):
+    with pytest.raises(
+        InputError, match=r"is of version 1, but this is version 2.*another folder, or delete"
+    ):
         run(jobs, tmp_path, version="2")
     (tmp_path / "jobs" / "version.json").unlink()
     with pytest.raises(InputError, match=rf"{jobs[0].key}\.json is of version 1"):

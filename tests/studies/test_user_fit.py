@@ -13,7 +13,7 @@ import pytest
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.studies import user_fit
-from tests.support.user_tables import refine_quickly, tiny
+from tests.support.user_tables import tiny
 
 WORDS = ("None", "this", "that", "?", "NA", "")
 
@@ -50,10 +50,7 @@ def test_a_share_of_rows_is_held_out(rows: int, share: float) -> None:
     assert (chosen == user_fit.held_out(rows, share, 3)).all()
 
 
-def test_a_fit_from_python_is_in_its_folder(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refine_quickly(monkeypatch)
+def test_a_fit_from_python_is_in_its_folder(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     fitted = user_fit.fit_table(table, "hired", ["faith"], out, model=tiny(device="cpu"), seed=1)
     assert fitted.audited_rows == 40

@@ -11,6 +11,7 @@ TINY = [
     *("--decoder-hidden", "8", "--samples", "5", "--lambdas", "0,0.5", "--device", "cpu", "--quiet"),
     *("--intervals", "given_h"),  # so few rows would take the longest chains
 ]
+FEW_STEPS = ("--set", "channel_steps=2", "--set", "decision_steps=10")  # after training, for fairvae fit
 SYNTHETIC = ["train", "--dataset", "synthetic", *TINY]
 
 

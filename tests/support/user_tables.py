@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pytest
-from pyro_fairvae.run import fit as fit_command
 
 from pyro_fairvae.data import synthetic
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
@@ -50,8 +47,3 @@ def tiny(**changes: Any) -> FairSSVAEClassifier:
     chosen = {"lambdas": (0.0, 1.0), "epochs": 2, "hidden": 8, "layers": 1, "intervals": "given_h",
               "options": SMALLEST}  # fmt: skip
     return FairSSVAEClassifier(**chosen | changes)
-
-
-def fit_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command fairvae fit, which takes no such options, with few steps after training."""
-    monkeypatch.setattr(fit_command, "FairSSVAEClassifier", partial(FairSSVAEClassifier, options=FEW_STEPS))

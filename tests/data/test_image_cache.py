@@ -241,7 +241,7 @@ def test_a_truncated_zip_is_refused(tmp_path: Path) -> None:
     write_images(where, {"a.jpg": file_of(noise(0))})
     where.write_bytes(where.read_bytes()[:-40])
     with (
-        pytest.raises(InputError, match=r"is not a whole zip .*a folder images beside it"),
+        pytest.raises(InputError, match=r"is not a complete zip .*a folder images beside it"),
         open_images(where),
     ):
         pass

@@ -178,7 +178,7 @@ def test_a_damaged_cache_is_made_anew(damage: str, tmp_path: Path, capfd: pytest
     source = Counted()
     assert torch.equal(cached_images(source, NAMES, 8, tmp_path), truth())
     assert len(source.asked) == len(NAMES)
-    assert "is broken or altered; decoding the images anew" in capfd.readouterr().err
+    assert "is broken or altered; decoding the images again" in capfd.readouterr().err
 
 
 def test_a_copied_cache_is_read_after_its_checksum(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class ImageTable(Labelled):
     people: Integers | None = None  # the person in each image, if known
 
     def take(self, rows: int, seed: int) -> ImageTable:
-        """``rows`` of them, drawn at random without replacement."""
+        """A table of ``rows`` rows drawn at random without replacement."""
         chosen = self.drawn(rows, seed)
         return replace(
             self,

@@ -205,7 +205,8 @@ class FrameEncoder:
             *encoder.left_out,
             *(word for category in encoder.categories for word in category.values),
         ]
-        learned = [column.name for column in (*encoder.numbers, *encoder.categories)]
+        learned = [number.name for number in encoder.numbers]
+        learned += [category.name for category in encoder.categories]
         require(
             all(isinstance(word, str) for word in words)
             and sorted([*learned, *encoder.left_out]) == sorted(encoder.names)

@@ -15,7 +15,8 @@ def torchvision_datasets() -> ModuleType:
     """The module ``torchvision.datasets``, imported on demand.
 
     With a CPU-only torch the wheel of torchvision cannot load its operators, and its import then fails
-    because their schemas are missing. Data sets use no operators, so the schemas are declared and the import retried.
+    because their schemas are missing. Data sets use no operators, so the schemas are declared and the
+    import retried.
     """
     try:
         return import_module("torchvision.datasets")

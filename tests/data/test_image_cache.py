@@ -293,7 +293,9 @@ def test_a_cache_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         cached_images(Counted(), NAMES, 8, tmp_path / "file" / "cache")
 
 
-@pytest.mark.parametrize(("names", "side", "words"), [([], 8, "no image"), (NAMES, 0, "side of 0 pixels")])
+@pytest.mark.parametrize(
+    ("names", "side", "words"), [([], 8, "names is empty"), (NAMES, 0, "at least 1 pixel, got 0")]
+)
 def test_nothing_to_decode_is_refused(names: list[str], side: int, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         cached_images(Counted(), names, side, tmp_path)

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, options, seeds and files."""
+"""Errors, options, seeds and files, on which all other packages depend."""

@@ -8,7 +8,7 @@ from pyro_fairvae.base.errors import InputError, require
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device by name; ``auto`` is CUDA where there is one."""
+    """Return the device by name; ``auto`` is CUDA if available, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -20,7 +20,7 @@ def resolve_device(name: str) -> torch.device:
     )
     require(
         device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
-        f"device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices here; "
+        f"device {name!r} was requested, but {torch.cuda.device_count()} CUDA devices are available; "
         "use cpu or auto.",
         "device",
     )

@@ -1,4 +1,4 @@
-"""JSON documents, read through a typed schema or refused in one sentence."""
+"""JSON documents, validated by a typed schema; invalid ones raise an error of one sentence."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 def read_document(path: Path, schema: type[T], what: str, remedy: str = "") -> T:
-    """The content of a JSON file as ``schema``, a type that msgspec knows.
+    """Read a JSON file as ``schema``, a type that msgspec supports.
 
-    A file that is missing, damaged or of another kind raises :class:`InputError`, which says what the file
+    A file that is missing, damaged or of another kind raises :class:`InputError`, which states what the file
     should be (``what``) and what to do about it (``remedy``).
     """
     return check_document(read_json(path, what, remedy), schema, str(path), what, remedy)
 
 
 def read_json(path: Path, what: str, remedy: str = "") -> Any:
-    """The content of a JSON file, whatever it is."""
+    """Read a JSON file without validating its content."""
     try:
-        # The standard library's reader gives numbers as written by its writer, NaN refused.
+        # The standard library's parser returns numbers as its writer wrote them; NaN is rejected.
         return json.loads(path.read_bytes().decode("utf-8"), parse_constant=_refuse)
     except OSError as reason:
         raise InputError(f"cannot read {path}, {what}: {reason.strerror}.{_then(remedy)}") from reason
@@ -37,7 +37,7 @@ def read_json(path: Path, what: str, remedy: str = "") -> Any:
 
 
 def check_document(content: Any, schema: type[T], where: str, what: str, remedy: str = "") -> T:
-    """``content``, as JSON gives it, as ``schema``; the error names the first field that does not fit."""
+    """Convert parsed JSON ``content`` to ``schema``; the error names the first field that does not fit."""
     try:
         return msgspec.convert(content, schema)
     except (msgspec.MsgspecError, ValueError, RecursionError) as reason:
@@ -47,17 +47,17 @@ def check_document(content: Any, schema: type[T], where: str, what: str, remedy:
 
 
 def one_line(reason: BaseException) -> str:
-    """What an error says, without its line breaks and without characters that cannot be printed."""
+    """The message of an error, without line breaks and without characters that cannot be printed."""
     return " ".join(str(reason).encode("utf-8", "backslashreplace").decode().split())
 
 
 def finite_or_nan(value: float | None) -> float:
-    """A number as it was before JSON, which writes those that are not finite as null."""
+    """A number read from JSON, where null stands for one that is not finite: None becomes NaN."""
     return math.nan if value is None else value
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"it holds {word}, which is no JSON")
+    raise ValueError(f"it contains {word}, which is not valid JSON")
 
 
 def _then(remedy: str) -> str:

@@ -1,4 +1,4 @@
-"""Errors with a message that says what to do."""
+"""Errors whose messages state what to do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something given cannot be used; the message says what, what was expected, and what to do.
+    """An input cannot be used; the message states what was given, what was expected, and what to do.
 
-    A ``ValueError``, so that callers who know nothing of this package can catch it. ``parameters`` are the
-    names of those that mend it, which a command shows as its flags.
+    A ``ValueError``, so that callers can catch it without importing this package. ``parameters`` are the
+    names of the parameters that can fix it, which a command shows as its flags.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class InputError(ValueError):
 
 
 class DivergedError(ArithmeticError):
-    """Training came to numbers that are not finite; the message says where, and which options to lower."""
+    """Training produced numbers that are not finite; the message states where, and which options to lower."""
 
 
 def choose(what: str, given: Any, table: Iterable[str]) -> str:

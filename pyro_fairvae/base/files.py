@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes of files: text, JSON, CSV and arrays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with those above it, unless it is there."""
+    """Create a folder and its parents, unless it exists."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
@@ -51,7 +51,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON; a number that is not finite becomes ``null``, which JSON has."""
+    """Write JSON; a number that is not finite becomes ``null``, since JSON cannot represent it."""
     write_whole(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -66,7 +66,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows by name, with a line of the first's names above them."""
+    """Write rows as CSV; the header holds the names of the first row."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""Settings as dataclasses that explain themselves, and the flat options made of them.
+"""Settings as dataclasses with help texts, and the flat options derived from them.
 
 A field made by :func:`option` carries its help. Nested dataclasses flatten into one namespace, from
 which a command line or a file sets them by name.
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def option(default: Any, help: str | Callable[[], str]) -> Any:
-    """A dataclass field with a default and a help text, or what makes the text once it is asked for."""
+    """A dataclass field with a default and a help text, or a function that returns the text when needed."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
@@ -41,19 +41,19 @@ class Option:
     help: str
 
     def read(self, value: Any) -> Any:
-        """``value`` as this option's type, or an :class:`InputError` that says what was expected."""
+        """``value`` as this option's type, or an :class:`InputError` that states what was expected."""
         if value is None and self.optional:
             return None
         if self.is_list:
             values = value.split(",") if isinstance(value, str) else value
             if not isinstance(values, (list, tuple)):
                 values = [values]
-            return tuple(self._read_one(each) for each in values)
+            return tuple(self._read_one(item) for item in values)
         return self._read_one(value)
 
     def _read_one(self, value: Any) -> Any:
         if self.kind is str and isinstance(value, Mapping):
-            return json.dumps(value, ensure_ascii=False)  # which is YAML, too
+            return json.dumps(value, ensure_ascii=False)  # JSON is valid YAML
         try:
             read = self.kind(value)
             exact = not isinstance(value, bool) and (self.kind is not int or float(value) == read)
@@ -68,17 +68,17 @@ class Option:
 def options_of(cls: type) -> dict[str, Option]:
     """All options of a dataclass, nested ones included, by name."""
     hints = typing.get_type_hints(cls)
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for field in dataclasses.fields(cls):
         hint = hints[field.name]
         if dataclasses.is_dataclass(hint):
-            found |= options_of(typing.cast(type, hint))
+            options |= options_of(typing.cast(type, hint))
             continue
         alternatives = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         optional = type(None) in alternatives
-        (kind,) = (each for each in alternatives if each is not type(None))
+        (kind,) = (alternative for alternative in alternatives if alternative is not type(None))
         is_list = typing.get_origin(kind) is tuple
-        found[field.name] = Option(
+        options[field.name] = Option(
             field.name,
             typing.get_args(kind)[0] if is_list else kind,
             is_list,
@@ -86,7 +86,7 @@ def options_of(cls: type) -> dict[str, Option]:
             field.default,
             _in_words(field.metadata["help"]),
         )
-    return found
+    return options
 
 
 def _in_words(help: str | Callable[[], str]) -> str:
@@ -94,7 +94,7 @@ def _in_words(help: str | Callable[[], str]) -> str:
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """An instance of ``cls`` from flat values; names that it does not have are an error."""
+    """Build an instance of ``cls`` from flat values; unknown names raise an error."""
     known = options_of(cls)
     for name in values:
         choose("option", name, known)
@@ -102,7 +102,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def changed(instance: T, values: Mapping[str, Any]) -> T:
-    """The same with some options changed, by their flat names."""
+    """A copy of ``instance`` with some options changed, by their flat names."""
     known = options_of(type(instance))
     for name in values:
         choose("option", name, known)
@@ -112,9 +112,9 @@ def changed(instance: T, values: Mapping[str, Any]) -> T:
 def _changed(instance: T, values: Mapping[str, Any]) -> T:
     given: dict[str, Any] = {}
     for field in dataclasses.fields(typing.cast(Any, instance)):
-        held = getattr(instance, field.name)
-        if dataclasses.is_dataclass(held):
-            given[field.name] = _changed(held, values)
+        current = getattr(instance, field.name)
+        if dataclasses.is_dataclass(current):
+            given[field.name] = _changed(current, values)
         elif field.name in values:
             given[field.name] = values[field.name]
     return dataclasses.replace(typing.cast(Any, instance), **given)
@@ -133,7 +133,7 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def flatten(values: dict[str, Any]) -> dict[str, Any]:
-    """Nested options by their own names, in types that JSON has."""
+    """Nested options by their flat names, in types that JSON supports."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Learning rates as training goes on."""
+"""Schedules of the learning rate."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import math
 
 
 def cosine_share(done: float) -> float:
-    """Share of a learning rate that is in force after a share of training, falling from 1 to 0."""
+    """Factor on the learning rate after the share ``done`` of training; it falls from 1 to 0."""
     return 0.5 * (1 + math.cos(math.pi * done))

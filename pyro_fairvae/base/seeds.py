@@ -1,4 +1,4 @@
-"""Randomness that a seed fixes and that leaves the caller's own alone."""
+"""Seeded random numbers that leave the caller's generators unchanged."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 
 
 def derive_seed(*parts: int) -> int:
-    """A seed of its own for each combination of equally many parts, such as (seed, epoch, purpose)."""
+    """Derive a distinct seed from each combination of equally many parts, such as (seed, epoch, purpose)."""
     return int(np.random.SeedSequence(list(parts)).generate_state(1)[0])
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draws on the CPU and on every CUDA device depend on ``seed`` alone, for the time of a ``with``."""
+    """Draws on the CPU and on every CUDA device depend on ``seed`` alone inside the ``with`` block."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 
 
 class MemberNoise:
-    """Random numbers of members, each a function of the member's own seed and of what it drew before.
+    """Random numbers of members; each depends only on the member's seed and on its earlier draws.
 
-    Members with equal seeds draw equal numbers, and none depends on how many others there are.
+    Members with equal seeds draw equal numbers, and no member's numbers depend on how many others there are.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         distinct = list(dict.fromkeys(seeds))
         self._place = torch.tensor([distinct.index(seed) for seed in seeds], device=device)
         self._by_seed = [self._generator(derive_seed(seed, 0), device) for seed in distinct]
-        # How much a Dirichlet draw takes from its generator depends on the concentration.
+        # How many numbers a Dirichlet draw consumes depends on the concentration, so members cannot share.
         self._by_member = [self._generator(derive_seed(seed, 1), device) for seed in seeds]
 
     @staticmethod
@@ -69,7 +69,9 @@ class _DirichletDraw(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, concentration: Tensor, generators: list[torch.Generator]) -> Tensor:
         pairs = zip(concentration, generators, strict=True)
-        drawn = torch.stack([torch._sample_dirichlet(own, generator=generator) for own, generator in pairs])
+        drawn = torch.stack(
+            [torch._sample_dirichlet(alpha, generator=generator) for alpha, generator in pairs]
+        )
         ctx.save_for_backward(drawn, concentration)
         return drawn
 

@@ -1,1 +1,1 @@
-"""P(ã|a) and P(ỹ|y): channels, and the language of their priors."""
+"""Channels P(ã|a) and P(ỹ|y), and the language of their priors."""

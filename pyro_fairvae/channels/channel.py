@@ -1,8 +1,8 @@
-"""Channels P(observed | latent): what people write down, given what they are.
+"""Channels P(observed | latent): the distribution of stated values given true values.
 
-A channel is made of *rows*, each a distribution over the outcomes it can produce at all, its support, with a
-Dirichlet prior on it. "Cannot misstate" means that the row of g has the support {g, ∅}. P(o | a) is a
-product of entries of rows: one of them where there is one attribute, and one for each of several.
+A channel consists of *rows*, each a distribution over the outcomes it can produce, its support, with a
+Dirichlet prior. "Cannot misstate" means that the row of g has the support {g, ∅}. P(o | a) is a
+product of entries of rows: one factor for each attribute.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pyro_fairvae.schema.attributes import Attributes
 class Row:
     """A distribution over some outcomes of an attribute, with its prior.
 
-    ``entry[a, o]`` says which of its probabilities is a factor of P(o | a), −1 where none is.
+    ``entry[a, o]`` is the index of the probability that is a factor of P(o | a), −1 if none is.
     """
 
     label: str
     attribute: str
-    own: str  # the outcome that is the truth
+    own: str  # the outcome that states the true value
     outcomes: tuple[str, ...]
     prior: tuple[float, ...]
     entry: np.ndarray = field(compare=False)  # (values, outcomes)
@@ -39,17 +39,17 @@ class Row:
         masses = dict(zip(self.outcomes, self.prior, strict=True))
         require(
             all(0 < mass < float("inf") for mass in self.prior),
-            f"{where}: {masses} has a mass that is not positive and finite; leave out an outcome that cannot "
+            f"{where}: {masses} has a mass that is not positive and finite; omit an outcome that cannot "
             "happen.",
         )
         require(
             len(self.prior) >= 2,
-            f"{where}: {masses} leaves fewer than two outcomes; a channel needs something to learn.",
+            f"{where}: {masses} has fewer than two outcomes; give masses to at least two.",
         )
 
     @property
     def groups(self) -> list[int]:
-        """The latent values that it is a factor of."""
+        """The latent values a for which the row is a factor of P(o | a)."""
         return np.flatnonzero((self.entry >= 0).any(1)).tolist()
 
 
@@ -66,17 +66,17 @@ class Channel:
     name : str
         ``"a"`` for groups, ``"y"`` for labels.
     attributes : Attributes
-        The latent values, and the outcomes that they may produce.
+        The latent values, and the outcomes that they can produce.
     rows : tuple of Row
-        Distributions over the outcomes that can happen at all, with their priors.
+        Distributions over the possible outcomes, with their priors.
 
     Examples
     --------
     >>> from pyro_fairvae import Attributes, channel
-    >>> found = channel("a", Attributes.single(("f", "m"), "sex"), "truthful")
-    >>> found.truthful, found.sites
+    >>> sexes = channel("a", Attributes.single(("f", "m"), "sex"), "truthful")
+    >>> sexes.truthful, sexes.sites
     (True, ['channel_a_0', 'channel_a_1'])
-    >>> found.mean_matrix()
+    >>> sexes.mean_matrix()
     array([[0.5, 0. , 0.5],
            [0. , 0.5, 0.5]])
     """
@@ -87,7 +87,7 @@ class Channel:
 
     @property
     def values(self) -> int:
-        """How many latent values there are."""
+        """Number of latent values."""
         return self.attributes.groups
 
     @property
@@ -109,8 +109,8 @@ class Channel:
     def truthful(self) -> bool:
         """Whether nobody can misstate: every outcome is the own value or ∅, in each attribute."""
         sizes = np.array([len(values) for values in self.attributes.values])
-        said = self.attributes.outcome_parts[None]
-        honest = ((said == self.attributes.group_parts[:, None]) | (said == sizes)).all(-1)
+        stated = self.attributes.outcome_parts[None]
+        honest = ((stated == self.attributes.group_parts[:, None]) | (stated == sizes)).all(-1)
         return not bool((self.possible & ~honest).any())
 
     def stated(self, observed: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Channel:
         return torch.tensor(masses) if like is None else like.new_tensor(masses)
 
     def matrix(self, draws: Sequence[Tensor]) -> Tensor:
-        """P(observed | latent), (…, values, outcomes), of a draw of each row on its support."""
+        """P(observed | latent), (…, values, outcomes), from a draw of each row on its support."""
         product: Tensor | float = 1.0
         for picked, draw in zip(self._picked, draws, strict=True):
             factor = (draw @ picked.flatten(1).to(draw)).unflatten(-1, (self.values, self.outcomes))
@@ -138,20 +138,20 @@ class Channel:
         return self.matrix([mean / mean.sum() for mean in means]).numpy()
 
     def row_probabilities(self, matrix: np.ndarray) -> list[np.ndarray]:
-        """Each row's probabilities, (support,), in P(observed | latent); NaN where its groups differ."""
-        found = []
+        """Probabilities of each row, (support,), from P(observed | latent); NaN where its groups differ."""
+        probabilities = []
         for row in self.rows:
-            each = np.array(
+            by_group = np.array(
                 [[matrix[a][row.entry[a] == e].sum() for e in range(len(row.prior))] for a in row.groups]
             )
-            found.append(np.where(np.ptp(each, axis=0) < 1e-9, each[0], np.nan))
-        return found
+            probabilities.append(np.where(np.ptp(by_group, axis=0) < 1e-9, by_group[0], np.nan))
+        return probabilities
 
     @cached_property
     def _picked(self) -> list[Tensor]:
         """One-hot entries of each row, (support, values, outcomes).
 
-        They make a product of what would be an index, whose gradient is not deterministic on CUDA.
+        They replace an index by a product, since the gradient of an index is not deterministic on CUDA.
         """
         return [
             torch.from_numpy(np.stack([row.entry == e for e in range(len(row.prior))])).float()
@@ -169,7 +169,7 @@ class Channel:
         return torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
 
     def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
-        """Where a posterior of a row may start: (members or none, support).
+        """Initial concentration of the posterior of a row, (support,) or (members, support).
 
         Prior plus the counts of ``observed`` within the support, adjusted by the prior's mean so that
         symmetric rows start apart, and scaled to a row's share of the table.
@@ -182,14 +182,14 @@ class Channel:
         return prior + observed.shape[-1] / self.values * shares / shares.sum(-1, keepdim=True)
 
     def check(self, observed: Tensor) -> None:
-        """Raise where a row of the data says what no latent value can produce."""
+        """Raise if a row of the data has an outcome that no latent value can produce."""
         impossible = ~torch.from_numpy(self.possible.any(0)).to(observed.device)
-        found = torch.nonzero(impossible[observed])
-        if len(found):
-            where = tuple(found[0].tolist())
-            said = self.attributes.outcome_names[int(observed[where])]
+        places = torch.nonzero(impossible[observed])
+        if len(places):
+            where = tuple(places[0].tolist())
+            outcome = self.attributes.outcome_names[int(observed[where])]
             require(
                 False,
-                f"row {where[-1]} of the data says {said!r}, to which the prior of channel {self.name!r} "
-                "gives no mass in any group; give it some, or drop the row.",
+                f"row {where[-1]} of the data states {outcome!r}, to which the prior of channel "
+                f"{self.name!r} gives no mass in any group; give it some, or drop the row.",
             )

@@ -1,4 +1,4 @@
-"""What is believed beforehand about who writes down what, in a small language.
+"""Priors of channels, written in a small language.
 
 A prior is a word, or a mapping in YAML, in a file or in braces on the command line::
 
@@ -8,14 +8,15 @@ A prior is a word, or a mapping in YAML, in a file or in braces on the command l
     {rows: {Female: {Female: 2, Male: 0.2, unavailable: 8}, Male: {own: 6, unavailable: 4}}}
     {gender: {preset: truthful, given: [race]}, race: mar}
 
-``preset`` is where every row starts: ``truthful`` unless given. ``rows`` replaces rows by group name, or all
-of them under ``every``: mass by outcome, that is a value, ``own``, ``other`` (each of the others) or
-``unavailable``; what is not named cannot happen. Masses are Dirichlet concentrations, that is, numbers of
-people already seen, unless ``strength`` scales each row to as many people. Of the preset ``informed`` they
-are probabilities, the mean of the row, with the own value taking what is left to 1; it is worth ``strength``
-people.
-Several attributes have a prior each, by name; ``given`` makes the row of an attribute depend on others as
-well, whose values are then named inside the row: ``rows: {Female: {White: {unavailable: 3, own: 1}}}``.
+``preset`` sets the initial masses of every row: ``truthful`` unless given. ``rows`` replaces rows by group
+name, or all of them under ``every``: mass by outcome, that is a value, ``own``, ``other`` (each of the
+others) or ``unavailable``; outcomes that are not named cannot happen. Masses are Dirichlet concentrations,
+that is, numbers of people already seen, unless ``strength`` scales each row to that many people. For the
+preset ``informed`` they are probabilities, the mean of the row, where the own value takes the remainder to 1;
+the row is worth ``strength`` people.
+With several attributes each has a prior, by name; ``given`` makes the rows of an attribute also depend on
+other attributes, whose values are then named inside the row:
+``rows: {Female: {White: {unavailable: 3, own: 1}}}``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pyro_fairvae.schema.attributes import EVERY, OTHER, OWN, UNAVAILABLE, Attri
 
 @dataclass(frozen=True)
 class Preset:
-    """Masses of a row, whether all rows are one, and what it says."""
+    """Masses of a row, whether all groups share one row (``tied``), and a description (``says``)."""
 
     own: float
     other: float
@@ -50,13 +51,13 @@ PRIOR_PRESETS = {
     "flat": Preset(1.0, 1.0, 1.0, "every channel is equally likely, misstatement included"),
     "paper": Preset(0.5, 0.1, 0.4, "the paper's Dir(.5, .1, .4) on own value, another value, ∅"),
     "mar": Preset(1.0, 0.0, 1.0, "nobody misstates, and all groups withhold at one rate", tied=True),
-    "informed": Preset(1.0, 0.0, 1.0, "means by outcome, worth as many people as strength says"),
+    "informed": Preset(1.0, 0.0, 1.0, "means by outcome, worth as many people as strength"),
 }
 
 
 @dataclass(frozen=True)
 class PriorSpec:
-    """The prior of one attribute, as it was written."""
+    """The parsed prior of one attribute."""
 
     preset: str = "truthful"
     strength: Any = None
@@ -84,10 +85,10 @@ class PriorSpec:
 
 
 def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
-    """A prior as written, or several by attribute."""
+    """Parse a prior, or several by attribute."""
     if isinstance(text, str):
         try:
-            # Nothing but strings: Yes, No and 01 are names here.
+            # Load strings only: Yes, No and 01 are names here.
             content = yaml.load(text, Loader=yaml.BaseLoader)
         except yaml.YAMLError as reason:
             raise InputError(f"the prior {text!r} is not valid YAML: {reason}.") from reason
@@ -108,33 +109,36 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
         given = [given] if isinstance(given, str) else given
         require(
             isinstance(given, list)
-            and all(isinstance(each, str) for each in given)
+            and all(isinstance(parent, str) for parent in given)
             and len(set(given)) == len(given),
             f"given names the attributes that a prior depends on, each once, got {given!r}.",
         )
         fields = dict(content) | {"given": tuple(given)}
         return PriorSpec(**{str(key): value for key, value in fields.items()})
     specs = {}
-    for name, each in content.items():
-        spec = parse(each)
-        require(isinstance(spec, PriorSpec), f"the prior of attribute {name!r} cannot be several priors.")
+    for name, prior in content.items():
+        spec = parse(prior)
+        require(
+            isinstance(spec, PriorSpec),
+            f"the prior of attribute {name!r} must be a single prior, but is a mapping of several.",
+        )
         assert isinstance(spec, PriorSpec)
         specs[str(name)] = spec
     return specs
 
 
 def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = "truthful") -> Channel:
-    """The channel P(observed | latent) of some attributes, with a prior as written.
+    """Build the channel P(observed | latent) of some attributes from a prior.
 
     Parameters
     ----------
     name : str
-        ``"a"`` for groups, ``"y"`` for labels; Pyro sites are called by it.
+        ``"a"`` for groups, ``"y"`` for labels; part of the names of Pyro sites.
     attributes : Attributes
         The latent values.
     prior : str or mapping
         ``truthful``, ``flat``, ``paper``, ``mar``, or a mapping, also as YAML, in the language of
-        :mod:`pyro_fairvae.channels.priors`. One that is not named by attribute goes to each.
+        :mod:`pyro_fairvae.channels.priors`. A prior that is not given by attribute applies to all.
 
     Returns
     -------
@@ -144,7 +148,7 @@ def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = 
     Raises
     ------
     InputError
-        If the prior cannot be read, or names what is not there.
+        If the prior cannot be parsed, or names an unknown attribute, value or outcome.
 
     Examples
     --------
@@ -158,15 +162,17 @@ def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = 
     if isinstance(parsed, PriorSpec):
         specs = dict.fromkeys(attributes.names, parsed)
     else:
-        for each in parsed:
-            choose("attribute with a prior", each, attributes.names)
-        specs = {each: parsed.get(each, PriorSpec()) for each in attributes.names}
-    rows = [row for j, each in enumerate(attributes.names) for row in _rows(attributes, j, specs[each])]
+        for attribute in parsed:
+            choose("attribute with a prior", attribute, attributes.names)
+        specs = {attribute: parsed.get(attribute, PriorSpec()) for attribute in attributes.names}
+    rows = [
+        row for j, attribute in enumerate(attributes.names) for row in _rows(attributes, j, specs[attribute])
+    ]
     return Channel(name, attributes, tuple(rows))
 
 
 def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
-    """The rows of attribute ``j``: one for each of its values and values of those it depends on."""
+    """The rows of attribute ``j``: one for each of its values and of those that it depends on."""
     name, values = attributes.names[j], attributes.values[j]
     others = [other for other in attributes.names if other != name]
     parents = [
@@ -200,10 +206,10 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
 def _entries(
     attributes: Attributes, condition: list[tuple[int, int]], j: int, places: dict[int, int]
 ) -> np.ndarray:
-    """Entry of P(o | a): that of what o says of attribute ``j``, where a meets the condition; else −1."""
+    """Entry of P(o | a): by the value of attribute ``j`` in o, where a meets the condition; else −1."""
     meets = np.all([attributes.group_parts[:, k] == value for k, value in condition], axis=0)
-    said = attributes.outcome_parts[:, j]
-    entry = np.array([places.get(int(each), -1) for each in said])
+    stated = attributes.outcome_parts[:, j]
+    entry = np.array([places.get(int(value), -1) for value in stated])
     return np.where(meets[:, None], entry, -1)
 
 
@@ -223,16 +229,16 @@ def _check_names(rows: Mapping[str, Any] | None, levels: list[tuple[str, ...]]) 
 
 
 def _find(rows: Mapping[str, Any] | None, path: list[str]) -> Any:
-    """What is written for a value and those it depends on; None where nothing is."""
-    found: Any = rows
+    """The masses given for a value and the values it depends on; None if there are none."""
+    written: Any = rows
     for key in path:
-        if not isinstance(found, Mapping):
-            return found
-        if found is not rows and not all(isinstance(v, Mapping) for v in found.values()):
-            break  # masses for every value of what it depends on
-        by_name = {str(name): inner for name, inner in found.items()}
-        found = by_name.get(key, by_name.get(EVERY))
-    return found
+        if not isinstance(written, Mapping):
+            return written
+        if written is not rows and not all(isinstance(v, Mapping) for v in written.values()):
+            break  # masses that hold for every value of the attributes it depends on
+        by_name = {str(name): inner for name, inner in written.items()}
+        written = by_name.get(key, by_name.get(EVERY))
+    return written
 
 
 def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) -> dict[str, float]:
@@ -243,14 +249,14 @@ def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) ->
     if written is None:
         require(
             spec.preset != "informed",
-            f"the prior 'informed' says nothing of {values[own]}; name it in rows, or give a row {EVERY!r}.",
+            f"the prior 'informed' has no row for {values[own]}; add it to rows, or add a row {EVERY!r}.",
         )
         masses = {v: preset.own if k == own else preset.other for k, v in enumerate(values)}
         masses[UNAVAILABLE] = preset.unavailable
     else:
         require(
             isinstance(written, Mapping) and len(written) > 0,
-            f"{where}: masses by outcome were expected, such as {{unavailable: 2, own: 1}}, got {written!r}.",
+            f"{where}: expected masses by outcome, such as {{unavailable: 2, own: 1}}, got {written!r}.",
         )
         masses = dict.fromkeys(outcomes, 0.0)
         for key, mass in written.items():
@@ -267,11 +273,11 @@ def _masses(spec: PriorSpec, values: tuple[str, ...], own: int, written: Any) ->
         require(total <= 1 + 1e-9, f"{where}: means must not sum to more than 1, got {total:g}.")
         require(
             masses[values[own]] == 0 or total >= 1 - 1e-9,
-            f"{where}: the means sum to {total:g}; make it 1, or leave the own value out to take the rest.",
+            f"{where}: the means sum to {total:g}; make it 1, or omit the own value to give it the rest.",
         )
         masses[values[own]] += max(0.0, 1 - total)
         total = 1.0
-    require(total > 0, f"{where}: every outcome has the mass 0; give positive masses to what can happen.")
+    require(total > 0, f"{where}: every outcome has the mass 0; give positive masses to possible outcomes.")
     scale = 1.0 if spec.strength is None else _number(spec.strength) / total
     return {outcome: mass * scale for outcome, mass in masses.items()}
 

@@ -1,4 +1,4 @@
-"""Data sets, and how demographics and labels go missing in them."""
+"""Data sets, and the simulation of missing demographics and labels."""
 
 from pyro_fairvae.data.adult import raw_adult
 from pyro_fairvae.data.dataset import AnyTable, Dataset

@@ -47,22 +47,22 @@ ADULT_GROUPS = ("gender", "race", "race5", "gender+race")
 
 
 def raw_adult(folder: str | Path | None = None) -> pd.DataFrame:
-    """Both files of Adult as one table of 48,842 people, as published, with gaps where it says ``?``."""
+    """Both files of Adult as one table of 48,842 people, as published; ``?`` is read as missing."""
     where = SOURCE.locate(folder)
     files = [
         pd.read_csv(where / name, names=ADULT_COLUMNS, skipinitialspace=True, na_values="?", skiprows=skip)
         for name, skip in (("adult.data", 0), ("adult.test", 1))
     ]
     raw = pd.concat(files, ignore_index=True)
-    return raw.assign(income=raw["income"].str.rstrip("."))  # which the second file ends its labels with
+    return raw.assign(income=raw["income"].str.rstrip("."))  # the labels in the second file end with a point
 
 
 def read_adult(group: str, folder: str | Path | None = None) -> Table:
     """Adult as AIF360 prepares it: both files together, rows with ``?`` and ``fnlwgt`` dropped.
 
     ``group`` is one of ADULT_GROUPS: ``gender`` (1 = Male), ``race`` (1 = White), ``race5``, or two
-    attributes at once. Their columns are not among the features; of gender and race the one that is not asked
-    for is, as a category of two values. Class 1 is an income above 50K.
+    attributes at once. Their columns are not among the features; if gender or race is not requested, it is a
+    feature, as a category of two values. Class 1 is an income above 50K.
     """
     raw = raw_adult(folder).dropna(ignore_index=True)
     codes = {
@@ -74,17 +74,17 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
     beside = {
         name: np.array(ATTRIBUTES[name])[np.asarray(codes[name], dtype=np.int64)]
         for name in ("gender", "race")
-        if not any(asked.startswith(name) for asked in attributes.names)
+        if not any(requested.startswith(name) for requested in attributes.names)
     }
     sizes = [len(values) for values in attributes.values]
-    asked = [np.asarray(codes[name], dtype=np.int64) for name in attributes.names]
+    requested = [np.asarray(codes[name], dtype=np.int64) for name in attributes.names]
     return Table(
         raw[ADULT_NUMBERS].astype(float),
         raw[ADULT_CATEGORIES]
         .assign(**beside)
-        .astype("category"),  # so that some rows keep the columns of all
+        .astype("category"),  # so that subsets of rows have the same columns
         raw["income"].str.startswith(">50K").to_numpy().astype(np.int64),
-        np.ravel_multi_index(asked, sizes),
+        np.ravel_multi_index(requested, sizes),
         INCOMES,
         attributes,
     )

@@ -1,4 +1,4 @@
-"""Training images altered at random, so that none is seen twice alike."""
+"""Random augmentation of training images, different at each use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Columns
 
-SHIFT = 32  # pixels of an image's side for each by which training shifts it; faces are aligned already
+SHIFT = 32  # an image is shifted by at most side // SHIFT pixels; faces are aligned already
 
 
 def augment(x: Tensor, pixels: Pixels) -> Tensor:
-    """Each row's image at random mirrored and shifted by a pixel in 32 of its side, at most, each way.
+    """Mirror each row's image at random and shift it by up to 1/32 of its side in each direction.
 
-    ``x`` is (…, width). What a shift uncovers mirrors the image at its edge, so this is a crop after
+    ``x`` is (…, width). Uncovered pixels are filled by reflection at the edge, so this is a crop after
     padding by reflection. Draws are from PyTorch's global generator of the device of ``x``.
     """
     images = x.reshape(-1, pixels.channels, pixels.side**2)
@@ -28,7 +28,7 @@ def augment(x: Tensor, pixels: Pixels) -> Tensor:
 
 
 def _shifted(rows: int, side: int, device: torch.device) -> Tensor:
-    """Where along an edge each pixel of each image comes from, (rows, side), for a random shift."""
+    """Source position along one axis of each pixel of each image, (rows, side), for a random shift."""
     most = max(1, side // SHIFT)
     shift = torch.randint(-most, most + 1, (rows, 1), device=device)
     place = (torch.arange(side, device=device) + shift).abs()
@@ -42,5 +42,5 @@ AUGMENTATIONS: dict[str, Callable[[Tensor, Pixels], Tensor]] = {
 
 
 def altered(x: Tensor, columns: Columns | Pixels, augmentation: str) -> Tensor:
-    """Rows of images, altered at random so that none is seen twice alike; numbers as they are."""
+    """Augment rows of images at random, different at each use; rows of numbers are unchanged."""
     return AUGMENTATIONS[augmentation](x, columns) if isinstance(columns, Pixels) else x

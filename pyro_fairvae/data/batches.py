@@ -1,4 +1,4 @@
-"""Batches of a table, read ahead by other processes where rows are images on a disk."""
+"""Batches of a table, prefetched by other processes where rows are images on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyro_fairvae.schema.observed import Batch, Observed
 
 @dataclass(frozen=True)
 class _Stored(Dataset[Tensor]):
-    """The bytes of one batch after another."""
+    """The bytes of each batch, by its number."""
 
     x: PixelRows
     keys: Sequence[Tensor]
@@ -28,19 +28,19 @@ class _Stored(Dataset[Tensor]):
 
 
 def batches(table: Observed, indices: Sequence[Tensor], workers: int = 0) -> Iterator[Batch]:
-    """The rows of ``table`` at each of ``indices``, which are as :meth:`Observed.batch` takes them.
+    """The rows of ``table`` at each of ``indices``, shaped as for :meth:`Observed.batch`.
 
-    With ``workers`` that many processes read images ahead, into pinned memory where they go to a GPU. Tables
+    ``workers`` processes prefetch images, into pinned memory if they go to a GPU. Tables
     of numbers are in memory and need none.
     """
     if not isinstance(table.x, PixelRows):
         yield from map(table.batch, indices)
         return
     keys = [table.key(index) for index in indices]
-    # What goes to other processes lives on the CPU, wherever the table does: CUDA does not survive a fork.
+    # Tensors for other processes are on the CPU, even if the table is not: CUDA does not work after a fork.
     stored_rows = _Stored(table.x.to("cpu"), [table.key(index.cpu()) for index in indices])
     on_gpu = table.x.device.type == "cuda"
-    # With a generator of its own the loader leaves the run's noise alone.
+    # A separate generator, so that the loader does not change the random numbers of the run.
     loader = DataLoader(
         stored_rows,
         batch_size=None,

@@ -32,8 +32,8 @@ TASKS = {"celeba": ("Attractive", "Male"), "celeba_cheekbones": ("High_Cheekbone
 IMAGES = ("img_align_celeba.zip", "img_align_celeba")  # a zip or a folder
 LISTS = ("list_attr_celeba.txt", "list_attr_celeba.csv")
 PEOPLE = "identity_CelebA.txt"
-# Of the publisher's aligned images, 178 × 218 with the eyes at (69, 111) and (108, 111), the 125 × 125 from
-# the brow to below the chin: the whole width would spend half of its pixels on what is behind a face.
+# The 125 × 125 pixels from the brow to below the chin of the publisher's aligned images, which are 178 × 218
+# with the eyes at (69, 111) and (108, 111): at the whole width, half of the pixels would be background.
 FACE = Cut(share=0.7, down=0.05)
 PUBLISHER = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 PUBLISHED = 202_599  # images
@@ -48,11 +48,11 @@ def read_celeba(
     download: bool = False,
     progress: bool | None = None,
 ) -> ImageTable:
-    """All images that have a row in the attribute file, at ``side`` pixels, with their classes and groups.
+    """Read all images listed in the attribute file, at ``side`` pixels, with their classes and groups.
 
-    ``label`` and ``group`` are two of ATTRIBUTE_NAMES. :func:`locate` says where the files are sought, and
-    :func:`~pyro_fairvae.data.image_cache.cached_images` how the images are decoded once and kept: the square
-    FACE of each. Who is in an image is known where the publisher's file of identities is there.
+    ``label`` and ``group`` are two of ATTRIBUTE_NAMES. :func:`locate` finds the files, and
+    :func:`~pyro_fairvae.data.image_cache.cached_images` decodes the square FACE of each image once and caches
+    it. The person in an image is known if the publisher's file of identities is present.
     """
     choose("label of CelebA", label, ATTRIBUTE_NAMES)
     choose("group of CelebA", group, ATTRIBUTE_NAMES)
@@ -69,7 +69,7 @@ def read_celeba(
 
 
 def classes_of(label: str) -> tuple[str, ...]:
-    """What the values 0 and 1 of an attribute are called."""
+    """The names of the values 0 and 1 of an attribute."""
     return ("Female", "Male") if label == "Male" else (f"not {label}", label)
 
 
@@ -81,7 +81,7 @@ def locate(folder: str | Path | None = None, download: bool = False) -> Path:
     """The folder that holds the images and the attribute file.
 
     Looks in ``folder`` or ``$FAIRVAE_DATA`` (in itself, or in a subfolder ``celeba``); then in the cache,
-    unless ``folder`` was given. With ``download``, torchvision fetches what is nowhere to be found.
+    unless ``folder`` was given. With ``download``, torchvision downloads the files if they are not found.
     """
     given = folder or os.environ.get("FAIRVAE_DATA")
     places = [Path(given), Path(given) / "celeba"] if given else []
@@ -97,8 +97,8 @@ def locate(folder: str | Path | None = None, download: bool = False) -> Path:
         "CelebA was not found."
         + "".join(f"\n  tried: {place} ({_lacking(place)})" for place in places)
         + f"\nPut {' or '.join(IMAGES)}, {' or '.join(LISTS)} and, where you have it, {PEOPLE} from "
-        f"{PUBLISHER} into one folder and name it with data_dir or in FAIRVAE_DATA; or have torchvision "
-        "fetch them by read_celeba(..., download=True).",
+        f"{PUBLISHER} into one folder and name it with data_dir or in FAIRVAE_DATA; or let torchvision "
+        "download them by read_celeba(..., download=True).",
         "data_dir",
     )
 
@@ -109,22 +109,22 @@ def _lacking(place: Path) -> str:
 
 
 def fetch(root: Path) -> Path:
-    """Have torchvision download and check the publisher's files, into ``celeba`` below ``root``."""
+    """Download and check the publisher's files by torchvision, into ``celeba`` below ``root``."""
     try:
         torchvision_datasets().CelebA(str(root), split="all", download=True)
     except InputError:
         raise
-    except Exception as reason:  # the publisher's store has quotas, and many words for them
+    except Exception as reason:  # the publisher's server limits downloads, and reports it in various ways
         raise InputError(
             f"torchvision could not download CelebA into {root / 'celeba'}: {reason}\nIt needs gdown "
-            "(pip install gdown), and the publisher's store limits downloads. Try again later, or "
+            "(pip install gdown), and the publisher's server limits downloads. Try again later, or "
             f"put the files from {PUBLISHER} there by hand."
         ) from reason
     return root / "celeba"
 
 
 def _check_published(folder: Path) -> None:
-    """Where all files are there as torchvision fetches them, check them by its list of MD5s."""
+    """Check the files by torchvision's list of MD5s, if all are present as torchvision downloads them."""
     path = folder / LISTS[0]
     if not path.is_file() or not (folder / "list_eval_partition.txt").is_file():
         return
@@ -133,7 +133,7 @@ def _check_published(folder: Path) -> None:
             return
     try:
         datasets = torchvision_datasets()
-    except InputError:  # an option that only downloading needs
+    except InputError:  # torchvision is optional, needed for downloads only
         return
     for _, digest, name in datasets.CelebA.file_list:
         if name.endswith(".txt") and (folder / name).is_file():
@@ -142,12 +142,12 @@ def _check_published(folder: Path) -> None:
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Integers]]:
-    """The names of the images in an attribute file, and of each wanted attribute 0 or 1 for each image."""
+    """The names of the images in an attribute file, and the values, 0 or 1, of each wanted attribute."""
     lines = _lines(path)
-    said = _said_rows(path, lines) if path.suffix == ".txt" else None
+    stated = _stated_rows(path, lines) if path.suffix == ".txt" else None
     header = _header(path, lines)
     columns = [1 + header.index(choose(f"attribute in {path}", name, header)) for name in wanted]
-    found: dict[str, list[bool]] = {}
+    rows: dict[str, list[bool]] = {}
     values: set[str] = set()
     for number, fields in lines:
         at = f"{path}, line {number}:"
@@ -155,18 +155,18 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[
         require(len(fields) == expected, f"{at} {len(fields)} values, expected {expected}. {FETCH_AGAIN}.")
         odd = set(fields[1:]) - {"-1", "0", "1"}
         require(not odd, f"{at} the value {min(odd, default='')!r}; expected -1 or 0 for no and 1 for yes.")
-        require(fields[0] not in found, f"{at} a second row for {fields[0]}; keep one of them.")
+        require(fields[0] not in rows, f"{at} a second row for {fields[0]}; keep one of them.")
         values.update(fields[1:])
-        found[fields[0]] = [fields[column] == "1" for column in columns]
+        rows[fields[0]] = [fields[column] == "1" for column in columns]
     require(
-        said in (None, len(found)),
-        f"{path} says in its first line that it has {said} rows, but has {len(found)}: it is truncated or "
-        "altered. Fetch it again, or mend the first line.",
+        stated in (None, len(rows)),
+        f"{path} states {stated} rows in its first line, but has {len(rows)}: it is truncated or "
+        "altered. Fetch it again, or correct the first line.",
     )
-    require(len(found) > 0, f"{path} has no row. {FETCH_AGAIN}.")
+    require(len(rows) > 0, f"{path} has no row. {FETCH_AGAIN}.")
     require(not values >= {"-1", "0"}, f"{path} has values -1 and 0; keep one of them, to mean no.")
-    codes = np.array(list(found.values()), dtype=np.int64)
-    return list(found), list(np.ascontiguousarray(codes.T))
+    codes = np.array(list(rows.values()), dtype=np.int64)
+    return list(rows), list(np.ascontiguousarray(codes.T))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -178,7 +178,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, [field.strip() for field in fields]
 
 
-def _said_rows(path: Path, lines: Iterator[tuple[int, list[str]]]) -> int:
+def _stated_rows(path: Path, lines: Iterator[tuple[int, list[str]]]) -> int:
     _, fields = next(lines, (1, []))
     require(
         len(fields) == 1 and fields[0].isdecimal(),
@@ -202,27 +202,27 @@ def _header(path: Path, lines: Iterator[tuple[int, list[str]]]) -> list[str]:
 
 
 def read_people(path: Path, names: Sequence[str]) -> Integers:
-    """Who is in each of the images, by the publisher's number."""
-    found: dict[str, int] = {}
+    """The person in each of the images, by the publisher's number."""
+    person_of: dict[str, int] = {}
     for number, fields in _lines(path):
         at = f"{path}, line {number}:"
         require(
             len(fields) == 2 and fields[1].isdecimal(),
             f"{at} {' '.join(fields)[:40]!r}, expected an image and the number of a person. {FETCH_AGAIN}.",
         )
-        require(fields[0] not in found, f"{at} a second row for {fields[0]}; keep one of them.")
-        found[fields[0]] = int(fields[1])
-    missing = [name for name in names if name not in found]
+        require(fields[0] not in person_of, f"{at} a second row for {fields[0]}; keep one of them.")
+        person_of[fields[0]] = int(fields[1])
+    missing = [name for name in names if name not in person_of]
     require(
         not missing,
         f"{path} has no row for {len(missing)} of {len(names)} images: {', '.join(missing[:3])}"
         f"{', ...' if len(missing) > 3 else ''}. Fetch it again, or delete it to do without identities.",
     )
-    return np.array([found[name] for name in names], dtype=np.int64)
+    return np.array([person_of[name] for name in names], dtype=np.int64)
 
 
 def _require_both(what: str, name: str, codes: Integers, values: tuple[str, ...]) -> None:
-    """Refuse an attribute that all images have, or none."""
+    """Raise if an attribute has the same value in all images."""
     require(
         len(np.unique(codes)) == 2,
         f"{what} {name!r}: every one of the {len(codes)} images is {values[codes[0]]!r}, but both values are "
@@ -231,9 +231,9 @@ def _require_both(what: str, name: str, codes: Integers, values: tuple[str, ...]
 
 
 def _first(folder: Path, names: Sequence[str]) -> Path:
-    found = _first_or_none(folder, names)
-    assert found is not None, f"{folder} was found to hold one of {names}"
-    return found
+    path = _first_or_none(folder, names)
+    assert path is not None, f"{folder} must contain one of {names}"
+    return path
 
 
 def _first_or_none(folder: Path, names: Sequence[str]) -> Path | None:

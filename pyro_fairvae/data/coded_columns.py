@@ -1,4 +1,4 @@
-"""Columns with gaps as people have them, and the codes that the library works with."""
+"""Coding of users' label and group columns, with missing values, as integers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import RESERVED, Attributes
 
-MANY = 20  # classes or groups that there may be however few rows state them
-WRITTEN_GAPS = ("nan", "NaN", "<NA>", "NaT")  # what gaps become where they are turned into words
+MANY = 20  # number of classes or groups that is always allowed, however few rows state them
+WRITTEN_GAPS = ("nan", "NaN", "<NA>", "NaT")  # strings that missing values become when converted to text
 
 
 def as_column(values: Any, what: str) -> pd.Series:
@@ -24,7 +24,7 @@ def as_column(values: Any, what: str) -> pd.Series:
         values = values.iloc[:, 0]
     if isinstance(values, pd.Series):
         return values.reset_index(drop=True)
-    # Objects, as numpy would turn a list's None into a word, or its truth values beside NaN into numbers.
+    # As objects, since numpy would turn None in a list into a string, or booleans next to NaN into numbers.
     array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -33,7 +33,7 @@ def as_column(values: Any, what: str) -> pd.Series:
 
 
 def is_missing(column: pd.Series, missing_values: Iterable[Any] = ()) -> np.ndarray:
-    """Where a column says nothing: NaN, None, NA, and what else is said to mean that, known by its word."""
+    """Which values are missing: NaN, None, NA, and ``missing_values``, compared by :func:`word_of`."""
     given = [missing_values] if isinstance(missing_values, str) else list(missing_values)
     missing = np.asarray(column.isna(), dtype=bool)
     if not given:
@@ -49,31 +49,31 @@ def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -
     """
     column = as_column(values, what)
     missing = is_missing(column)
-    # Gaps taken out, what is left may be all whole numbers or all truth values.
+    # Without missing values, the rest may be all integers or all booleans.
     present = column[~missing].infer_objects()
     infinite = pd.api.types.is_float_dtype(present) and bool(np.isinf(present.to_numpy(float)).any())
     require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
     classes = _distinct(present, what) if known is None else known
     if known is None:
         _refuse_written_gaps(classes.tolist(), what, "give None or NaN itself where a label is unknown")
-    found = _places(present, classes)
-    if (found < 0).any():
-        strange = sorted({str(value) for value in present[found < 0]})
+    places = _places(present, classes)
+    if (places < 0).any():
+        strange = sorted({str(value) for value in present[places < 0]})
         raise InputError(
             f"{what} has labels that the model does not know: {shorten(strange)}; it knows "
             f"{shorten([str(c) for c in classes])}."
         )
     codes = np.full(len(column), len(classes))
-    codes[~missing] = found
+    codes[~missing] = places
     return codes, classes
 
 
 def _places(present: pd.Series, classes: np.ndarray) -> Integers:
-    """Where each value is among the classes, by its worth or else by its word; −1 where it is not."""
+    """Index of each value among the classes, by value or else by :func:`word_of`; −1 if not found."""
     by_value = {value: code for code, value in enumerate(classes.tolist())}
     by_word = {word_of(value): code for value, code in by_value.items()}
     which, distinct = pd.factorize(present.to_numpy())
-    places = [by_value.get(each, by_word.get(word_of(each), -1)) for each in distinct.tolist()]
+    places = [by_value.get(value, by_word.get(word_of(value), -1)) for value in distinct.tolist()]
     return np.array(places, dtype=np.int64)[which]
 
 
@@ -95,7 +95,7 @@ def _distinct(present: pd.Series, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class StatedGroups:
-    """What rows state of their group: ``outcomes`` (rows,) are numbered as in :class:`Attributes`."""
+    """The stated group of each row: ``outcomes`` (rows,) are numbered as in :class:`Attributes`."""
 
     outcomes: Integers
     attributes: Attributes
@@ -123,7 +123,8 @@ def code_groups(
 ) -> StatedGroups:
     """Code one column of groups, or several, whose combinations are then the groups.
 
-    Values are known by their words: 1, 1.0 and "1" are the same. ``known`` attributes are those of a model.
+    Values are compared by :func:`word_of`: 1, 1.0 and "1" are the same. ``known`` are the attributes
+    of a model.
     """
     table = _columns(sensitive_features, what)
     if known is not None:
@@ -165,7 +166,7 @@ def code_groups(
         names.append(str(name))
         values.append(tuple(there))
     attributes = known or Attributes(tuple(names), tuple(values))
-    outcomes = np.ravel_multi_index(tuple(parts), [len(each) + 1 for each in attributes.values])
+    outcomes = np.ravel_multi_index(tuple(parts), [len(choices) + 1 for choices in attributes.values])
     return StatedGroups(outcomes.astype(np.int64), attributes)
 
 
@@ -187,7 +188,7 @@ def _columns(sensitive_features: Any, what: str) -> pd.DataFrame:
 
 
 def _in_order(table: pd.DataFrame, names: Sequence[str], what: str) -> pd.DataFrame:
-    """The columns in the order of the model's."""
+    """Reorder the columns as in the model."""
     there = [str(name) for name in table.columns]
     require(
         sorted(there) == sorted(names),
@@ -205,7 +206,7 @@ def _refuse_written_gaps(values: Sequence[Any], what: str, remedy: str) -> None:
 
 
 def _place_in_order(word: str) -> tuple[bool, float, str]:
-    """Numbers by their size, then words by their letters, without the quotes of :func:`word_of`."""
+    """Sort key: numbers by value, then strings alphabetically, without the quotes of :func:`word_of`."""
     plain = word.strip("'")
     try:
         return False, float(plain), plain
@@ -214,7 +215,7 @@ def _place_in_order(word: str) -> tuple[bool, float, str]:
 
 
 def word_of(value: Any) -> str:
-    """A value as a word, the same for 1, 1.0 and "1"; words that priors reserve go into quotes."""
+    """A value as a string, the same for 1, 1.0 and "1"; keywords of priors are put into quotes."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
     word = str(value)
@@ -222,6 +223,6 @@ def word_of(value: Any) -> str:
 
 
 def shorten(words: Sequence[str], most: int = 8) -> str:
-    """Some of the words, and how many more there are."""
+    """The first words, and the number of further ones."""
     shown = ", ".join(map(repr, words[:most]))
     return shown if len(words) <= most else f"{shown} and {len(words) - most} more"

@@ -1,4 +1,4 @@
-"""What the library knows of a data set: a row of the registry."""
+"""The description of a data set: an entry of the registry."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pyro_fairvae.data.tables import Table
 from pyro_fairvae.schema.attributes import Attributes
 
 AnyTable = Table | ImageTable
-# Options that suit images. Pixels are many and tell much the same, so κ is small, or the trunk would serve
-# the reconstruction alone. The KL of z weighs more, or z would say what a and y are there for, and switching
-# them would change no face.
+# Options that suit images. Pixels are many and redundant, so κ is small, otherwise the trunk would serve the
+# reconstruction alone. The KL of z has a larger weight, otherwise z would encode a and y, and changing them
+# would not change the image.
 FOR_IMAGES = {
     "elbo_weight": 1e-4, "kl_weight": 5.0, "latent": 16, "decoder_hidden": 32, "epochs": 20, "batch": 64,
     "lr": 2e-3, "weight_decay": 0.3,
 }  # fmt: skip
-MANY = 5  # values from which on help says how many there are, and names the first
+MANY = 5  # number of values from which help gives their count and the first one
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """How a data set is read, by what is to be predicted and the group to be fair to."""
+    """How to read a data set, given the label to predict and the group to be fair to."""
 
     name: str
     labels: tuple[str, ...]
@@ -32,14 +32,14 @@ class Dataset:
     read: Callable[[str, str, int, str | Path | None], AnyTable]  # label, group, side of images, folder
     attributes: Callable[[str], Attributes]
     classes: Callable[[str], tuple[str, ...]]
-    most_rows: int | None = None  # unless more are asked for
+    most_rows: int | None = None  # unless more are requested
     images: bool = False
     suits: Mapping[str, Any] = field(default_factory=dict)  # options that suit it better than the defaults
-    default: bool = False  # whether studies take it unless another is named
-    studied: tuple[str, ...] | None = None  # groups that studies take unless named; the first alone
+    default: bool = False  # whether it is the default of studies
+    studied: tuple[str, ...] | None = None  # default groups of studies; None: the first alone
     # Rates of withholding (α, β) that the paper's Table 1 recovered, by group and level.
     published: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
-    # Makes as many rows as are asked for, by rows, seed and group, where a generator is behind it.
+    # Draws new rows, given rows, seed and group, if the data set is generated.
     draw: Callable[[int, int, str], AnyTable] | None = None
     suits_priors: Mapping[str, Any] = field(default_factory=dict)  # options of the study of priors
 
@@ -55,7 +55,7 @@ class Dataset:
         return self.groups[:1] if self.studied is None else self.studied
 
     def in_words(self, names: tuple[str, ...]) -> str:
-        """Labels or groups for help."""
+        """Labels or groups as a help text."""
         if len(names) < MANY:
             return f"{', '.join(names)} for {self.name}"
         return f"any of {len(names)} attributes for {self.name} (default: {names[0]})"

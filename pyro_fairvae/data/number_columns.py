@@ -1,4 +1,4 @@
-"""Columns that hold numbers, truth values, dates or durations, in whatever type a table keeps them."""
+"""Columns that hold numbers, truth values, dates or durations, in any type that a table may use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pandas as pd
 from pyro_fairvae.base.errors import require
 
 NUMBER_KINDS = NUMBERS, DATES, DURATIONS = "numbers", "dates", "durations"
-PLAIN_NUMBERS = (Real, Decimal, np.bool_)  # what counts as a number among objects
+PLAIN_NUMBERS = (Real, Decimal, np.bool_)  # types that count as numbers in a column of objects
 
 
 def with_one_type(column: pd.Series) -> pd.Series:
-    """A column of objects that are all numbers, truth values or dates as one of those; others as they are."""
+    """Convert a column of objects, all numbers, booleans or dates, to that type; others are unchanged."""
     if isinstance(column.dtype, pd.ArrowDtype):
         column = column.astype(object)
     if column.dtype != object:
@@ -28,9 +28,9 @@ def with_one_type(column: pd.Series) -> pd.Series:
     if column.dtype != object or present.empty:
         return column
     if all(isinstance(value, PLAIN_NUMBERS) for value in present):
-        found = np.full(len(column), np.nan)
-        found[column.notna().to_numpy()] = [_float(value) for value in present]
-        return pd.Series(found, index=column.index)
+        numbers = np.full(len(column), np.nan)
+        numbers[column.notna().to_numpy()] = [_float(value) for value in present]
+        return pd.Series(numbers, index=column.index)
     if all(type(value) is datetime.date for value in present):
         days = [None if missing else day for day, missing in zip(column, column.isna(), strict=True)]
         return pd.Series(np.array(days, dtype="datetime64[s]"), index=column.index)
@@ -45,13 +45,13 @@ def _float(value: Any) -> float:
 
 
 def is_number(column: pd.Series) -> bool:
-    """Whether a column holds numbers, truth values or dates."""
+    """Whether a column holds numbers, booleans, dates or durations."""
     kinds = pd.api.types
     return kinds.is_numeric_dtype(column) or kinds.is_bool_dtype(column) or kind_of_numbers(column) != NUMBERS
 
 
 def kind_of_numbers(column: pd.Series) -> str:
-    """Whether what counts as a number is a date or a duration."""
+    """The kind of a numeric column: numbers, dates or durations."""
     if pd.api.types.is_datetime64_any_dtype(column):
         return DATES
     return DURATIONS if pd.api.types.is_timedelta64_dtype(column) else NUMBERS
@@ -68,7 +68,7 @@ def check_finite(name: str, values: np.ndarray) -> None:
 
 def numbers_of(column: pd.Series) -> np.ndarray:
     """Values as floating-point numbers, dates and durations in days."""
-    # Tables keep times in seconds, or in thousandths of them, and so on; a gap is divided into NaN.
+    # The unit of times differs between tables: seconds, milliseconds and so on. A missing time becomes NaN.
     kind, day = kind_of_numbers(column), np.timedelta64(1, "D")
     if kind == DATES:
         return np.asarray((np.asarray(column, dtype="datetime64[us]") - np.datetime64(0, "us")) / day)

@@ -1,4 +1,4 @@
-"""The data sets by name, each a row of its own module."""
+"""The registry of data sets by name, each defined in its own module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(dataset: Dataset) -> Dataset:
 for _row in (ADULT, *CELEBA, SYNTHETIC):
     register(_row)
 DEFAULT_DATASET = next(name for name, row in DATASETS.items() if row.default)
-DRAWN_DATASET = next(name for name, row in DATASETS.items() if row.draw)  # whose truth is known
+DRAWN_DATASET = next(name for name, row in DATASETS.items() if row.draw)  # generated, so its truth is known
 
 
 def load(
@@ -35,7 +35,7 @@ def load(
     label: str | None = None,
     side: int = 32,
 ) -> AnyTable:
-    """The whole of a data set, with the first of its groups and labels unless others are named.
+    """Load a whole data set, with its first group and label unless others are given.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ def load(
     group : str, optional
         The attribute, or attributes joined by ``+``, to be fair to, such as ``"gender"`` or ``"race"``.
     folder : path, optional
-        Where its files are; ``$FAIRVAE_DATA``, the cache, or fetched unless given.
+        Folder of its files; unless given, ``$FAIRVAE_DATA``, the cache, or a download.
     label : str, optional
-        What is to be predicted.
+        The label to predict.
     side : int
-        Images are so many pixels high and wide.
+        Height and width of images in pixels.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def load(
     Raises
     ------
     InputError
-        If there is no such data set, label or group, or its files cannot be had.
+        If there is no such data set, label or group, or its files cannot be obtained.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def groups_help() -> str:
 
 def studied_help() -> str:
     named = [f"{','.join(row.studied)} for {row.name}" for row in DATASETS.values() if row.studied]
-    return f"groups to be fair to, with commas between (default: {'; '.join((*named, 'else the first'))})"
+    return f"groups to be fair to, separated by commas (default: {'; '.join((*named, 'else the first'))})"
 
 
 def rows_help() -> str:

@@ -1,4 +1,4 @@
-"""A table split into what is trained on, selected on and tested on."""
+"""Splits of a table into training, validation and test parts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LARGEST_TEST = 5000  # images
 
 @dataclass(frozen=True)
 class Splits:
-    """Training and validation as they were written down, and a test part with its truth.
+    """Training and validation parts as observed, and a test part with its truth.
 
     Attributes
     ----------
     train, validation : Observed
-        Rows with what was stated of label and group.
+        Rows with observed label and group.
     test : Complete
         Rows with their true label and group, for the final test alone.
 
@@ -44,10 +44,10 @@ class Splits:
 
 
 def split_complete(table: AnyTable, seed: int) -> dict[str, Complete]:
-    """Parts at random, with their truth: 20 % test, 10 % validation, the rest for training.
+    """Random parts with their truth: 20 % test, 10 % validation, the rest for training.
 
-    Images: at most 5,000 of them for the test, as in the paper; a person, where it is known who is in an
-    image, is in one part alone.
+    Of images at most 5,000 are for the test, as in the paper; if the persons in images are known, all images
+    of a person are in one part.
     """
     require(table.rows >= 20, f"a table of {table.rows} rows is too small to split; give at least 20.")
     draw = np.random.default_rng(_split_seeds(seed)[0])
@@ -61,7 +61,7 @@ def split_complete(table: AnyTable, seed: int) -> dict[str, Complete]:
 
 
 def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tuple[Integers, Integers]:
-    """Rows in random order, person by person where they are known, and where a part may end."""
+    """Rows in random order, grouped by person if known, and the positions at which a part may end."""
     if people is None:
         return draw.permutation(rows), np.arange(rows + 1)
     _, person = np.unique(people, return_inverse=True)
@@ -71,10 +71,10 @@ def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tup
 
 
 def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
-    """Parts of a table at random, 70 % training, 10 % validation, 20 % test; in the first two some is hidden.
+    """Split a table at random: 70 % training and 10 % validation, with values hidden, and 20 % test.
 
-    Of images at most 5,000 are for the test, and a person, where it is known who is in an image, is in one
-    part alone. Numbers are standardised by the training part.
+    Of images at most 5,000 are for the test, and if the persons in images are known, all images of a person
+    are in one part. Numbers are standardised by the training part.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
     missingness : Missingness
         Rates at which groups and labels are withheld.
     seed : int
-        Of the order of rows and of what is hidden.
+        Seed of the order of rows and of the hidden values.
 
     Returns
     -------
     Splits
-        ``train`` and ``validation`` as written down, ``test`` with its truth.
+        ``train`` and ``validation`` as observed, ``test`` with its truth.
 
     Examples
     --------
@@ -107,5 +107,5 @@ def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
 
 
 def _split_seeds(seed: int) -> list[int]:
-    """Seeds of the order of rows, and of what is hidden in training and in validation."""
-    return [int(each) for each in np.random.SeedSequence(seed).generate_state(3)]
+    """Seeds of the order of rows, and of the values hidden in training and in validation."""
+    return [int(state) for state in np.random.SeedSequence(seed).generate_state(3)]

@@ -34,20 +34,20 @@ def synthetic(
 ) -> Table:
     """Rows drawn from a ~ π_a, y | a, x | a, y, so that the truth is known.
 
-    Numbers are Normal with unit variance, and one category leans towards the group, by a share
-    1 − exp(−``group_strength``); at strength 0, x says nothing of a but what y says. Groups are hidden by
+    Numbers are Normal with unit variance, and one category depends on the group, with weight
+    1 − exp(−``group_strength``); at strength 0, x depends on a only through y. Groups are hidden by
     :func:`split` at rates of your choice.
 
     Parameters
     ----------
     rows, seed : int
-        How many rows, and the seed of their draws.
+        Number of rows, and the seed of their draws.
     groups, classes : int
-        How many of each.
+        Number of groups and of classes.
     group_prevalence, class_prevalence : sequence of float, optional
-        π_a, and the distribution of classes that are not tied to the group; uniform unless given.
+        π_a, and the distribution of classes that do not depend on the group; uniform unless given.
     group_strength, class_strength : float
-        Distance between the centres of two groups, and of two classes: how well x tells a and y.
+        Distance between the centres of two groups, and of two classes: how well x predicts a and y.
     dependence : float
         Share of rows, within [0, 1], whose class is the group modulo ``classes``.
     numbers, categories : int
@@ -61,7 +61,7 @@ def synthetic(
     Raises
     ------
     InputError
-        If sizes, shares or strengths make no table.
+        If sizes, shares or strengths are invalid.
 
     Examples
     --------

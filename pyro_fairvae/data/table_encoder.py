@@ -1,6 +1,6 @@
-"""A user's own table as features: which columns are numbers, which are categories, and what fills gaps.
+"""Encoding of a user's table as features: numbers, categories, and the filling of missing values.
 
-What is learned of a table is a few numbers and words in dataclasses, so that it can be written as JSON.
+The learned encoding is a few numbers and strings in dataclasses, so that it can be written as JSON.
 """
 
 from __future__ import annotations
@@ -33,17 +33,15 @@ from pyro_fairvae.data.number_columns import (
 from pyro_fairvae.schema.arrays import Floats
 from pyro_fairvae.schema.observed import Columns
 
-MOST_CATEGORIES = 64  # of a column, the commonest; all others count as one
-FEWEST_IN_CATEGORY = (
-    5  # rows that a category must have to count as one of its own, where a column has too many
-)
-FARTHEST = 1e6  # deviations from the mean that a value counts as at most; 32 bits would overflow further on
-ROUNDING_ERROR = 16 * np.finfo(float).eps  # of the largest value: differences that are none
+MOST_CATEGORIES = 64  # of a column, the most frequent; all others are merged into one
+FEWEST_IN_CATEGORY = 5  # rows that a category needs to be kept, where a column has too many categories
+FARTHEST = 1e6  # values are clipped at this many deviations from the mean; beyond it 32 bits would overflow
+ROUNDING_ERROR = 16 * np.finfo(float).eps  # relative to the largest value; smaller differences count as none
 
 
 @dataclass(frozen=True)
 class Number:
-    """A numeric column: a gap takes the median, and says so in a column of its own where gaps were seen."""
+    """A numeric column: the median fills gaps, with an indicator column if gaps occurred in fitting."""
 
     name: str
     median: float
@@ -55,15 +53,15 @@ class Number:
     def standardised(self, column: pd.Series) -> np.ndarray:
         values = numbers_of(column)
         filled = np.where(np.isnan(values), self.median, values)
-        # Halves, as the difference of huge numbers would overflow.
+        # Halved, since the difference of huge numbers would overflow.
         with np.errstate(over="ignore"):
-            found = (filled / 2 - self.mean / 2) / (self.deviation / 2)
-        return np.clip(found, -FARTHEST, FARTHEST)
+            scaled = (filled / 2 - self.mean / 2) / (self.deviation / 2)
+        return np.clip(scaled, -FARTHEST, FARTHEST)
 
 
 @dataclass(frozen=True)
 class Category:
-    """A column of words: ``values``, then one place for all others and one for gaps, where such were seen."""
+    """A column of categories: ``values``, then a code for all others and one for gaps, if these occurred."""
 
     name: str
     values: tuple[str, ...]
@@ -76,13 +74,13 @@ class Category:
 
     @property
     def is_text(self) -> bool:
-        """Whether it has words that a reader of files may take for something else, such as 0010 for 10."""
+        """Whether it has strings that a file reader may parse as something else, such as 0010 as 10."""
         return any(_as_read(word) != word for word in self.values)
 
     def codes(self, column: pd.Series) -> np.ndarray:
-        """Places (rows,); −1 for what has none, such as a category that was never seen.
+        """Codes (rows,); −1 for values without a code, such as categories not seen in fitting.
 
-        Warns where most are such, as then it is not the same column any more.
+        Warns if most values are such, since it is then probably not the same column.
         """
         missing = column.isna().to_numpy()
         words = column.astype(object).map(word_of)
@@ -91,7 +89,7 @@ class Category:
         if not self.others and strange.sum() > max(FEWEST_IN_CATEGORY, (~missing).sum() / 2):
             warnings.warn(
                 f"{strange.sum()} of {(~missing).sum()} values of column {self.name!r} were never seen in "
-                f"fitting, such as {words[strange].iloc[0]!r}; those were such as {self.values[0]!r}.",
+                f"fitting, such as {words[strange].iloc[0]!r}; known values are such as {self.values[0]!r}.",
                 stacklevel=2,
             )
         place[strange] = len(self.values) if self.others else -1
@@ -101,7 +99,7 @@ class Category:
 
 @dataclass(frozen=True)
 class FrameEncoder:
-    """How the columns of a table become features; ``left_out`` are those that say nothing."""
+    """The encoding of the columns of a table as features; ``left_out`` are uninformative columns."""
 
     names: tuple[str, ...]
     numbers: tuple[Number, ...]
@@ -112,10 +110,10 @@ class FrameEncoder:
     def learn(
         table: pd.DataFrame, most_categories: int = MOST_CATEGORIES, keep_all: bool = False
     ) -> FrameEncoder:
-        """Learn from a table; columns that say nothing are left out, with a warning that names them.
+        """Learn from a table; uninformative columns are left out, with a warning that names them.
 
-        With ``keep_all`` the columns do not depend on which rows of a table are learned from: a categorical
-        column has all the categories of its type, and a number that is the same in all of these rows stays.
+        With ``keep_all`` the columns do not depend on which rows of a table are used: a categorical column
+        has all the categories of its type, and a number that is constant in these rows is kept.
         """
         names = check_names(table)
         numbers: list[Number] = []
@@ -132,8 +130,8 @@ class FrameEncoder:
             else:
                 categories += _learn_category(name, column, most_categories, left_out)
         if left_out:
-            told = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
-            warnings.warn(f"columns that say nothing are left out: {told}.", stacklevel=3)
+            reasons = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
+            warnings.warn(f"columns that say nothing are left out: {reasons}.", stacklevel=3)
         require(
             bool(numbers or categories),
             f"none of the {len(names)} columns can be used as a feature: {'; '.join(left_out.values())}.",
@@ -141,50 +139,49 @@ class FrameEncoder:
         return FrameEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
 
     def kind_of(self, name: str) -> str:
-        """What a column of the table counts as."""
+        """The kind of a column of the table: number, category or left out."""
         if name in self.left_out:
             return "left out"
-        return "number" if any(each.name == name for each in self.numbers) else "category"
+        return "number" if any(number.name == name for number in self.numbers) else "category"
 
     @property
     def blocks(self) -> tuple[tuple[str, int], ...]:
         """Name and width of each one-hot block: gaps of numbers, then the categories."""
-        gaps = [(f"{each.name} is missing", 2) for each in self.numbers if each.gaps]
-        return (*gaps, *((each.name, each.width) for each in self.categories))
+        gaps = [(f"{number.name} is missing", 2) for number in self.numbers if number.gaps]
+        return (*gaps, *((category.name, category.width) for category in self.categories))
 
     @property
     def columns(self) -> Columns:
-        names = [each.name for each in self.numbers] + [name for name, _ in self.blocks]
+        names = [number.name for number in self.numbers] + [name for name, _ in self.blocks]
         return Columns(len(self.numbers), tuple(width for _, width in self.blocks), tuple(names))
 
     def encode(self, table: pd.DataFrame) -> Floats:
-        """Features (rows, width) of a table with the columns that were learned from."""
-        of = self.aligned(table)
+        """Features (rows, width) of a table with the columns seen in fitting."""
+        column_of = self.aligned(table)
         x = np.zeros((len(table), self.columns.width), dtype=np.float32)
         every = np.arange(len(table))
         for j, number in enumerate(self.numbers):
-            x[:, j] = number.standardised(of[number.name])
+            x[:, j] = number.standardised(column_of[number.name])
         start = len(self.numbers)
         for number in self.numbers:
             if number.gaps:
-                x[every, start + np.isnan(numbers_of(of[number.name]))] = 1
+                x[every, start + np.isnan(numbers_of(column_of[number.name]))] = 1
                 start += 2
         for category in self.categories:
-            place = category.codes(of[category.name])
+            place = category.codes(column_of[category.name])
             known = place >= 0
             x[every[known], start + place[known]] = 1
             start += category.width
         return x
 
     def aligned(self, table: pd.DataFrame) -> dict[str, pd.Series]:
-        """The columns by name, each checked; columns that the encoder does not know are not looked at."""
+        """The columns by name, each checked; columns unknown to the encoder are ignored."""
         there = dict(zip(check_names(table), (column for _, column in table.items()), strict=True))
         lacking = [name for name in self.names if name not in there and name not in self.left_out]
         if lacking:
-            told = "; ".join(
-                _lacking(name, [each for each in there if each not in self.names]) for name in lacking
-            )
-            raise InputError(f"the table lacks columns that the model was fitted with: {told}.")
+            unknown = [name for name in there if name not in self.names]
+            listed = "; ".join(_lacking(name, unknown) for name in lacking)
+            raise InputError(f"the table lacks columns that the model was fitted with: {listed}.")
         for number in self.numbers:
             there[number.name] = _numeric(number, there[number.name])
         return there
@@ -194,37 +191,50 @@ class FrameEncoder:
 
     @staticmethod
     def from_dict(content: dict[str, Any]) -> FrameEncoder:
-        """The encoder of :meth:`to_dict`; what cannot be one is refused."""
-        found = FrameEncoder(
+        """The encoder from the output of :meth:`to_dict`; raises if the content is invalid."""
+        encoder = FrameEncoder(
             tuple(content["names"]),
-            tuple(Number(**each) for each in content["numbers"]),
-            tuple(Category(**each | {"values": tuple(each["values"])}) for each in content["categories"]),
+            tuple(Number(**fields) for fields in content["numbers"]),
+            tuple(
+                Category(**fields | {"values": tuple(fields["values"])}) for fields in content["categories"]
+            ),
             tuple(content["left_out"]),
         )
-        words = [*found.names, *found.left_out, *(word for each in found.categories for word in each.values)]
-        learned = [*(each.name for each in found.numbers), *(each.name for each in found.categories)]
+        words = [
+            *encoder.names,
+            *encoder.left_out,
+            *(word for category in encoder.categories for word in category.values),
+        ]
+        learned = [number.name for number in encoder.numbers]
+        learned += [category.name for category in encoder.categories]
         require(
             all(isinstance(word, str) for word in words)
-            and sorted([*learned, *found.left_out]) == sorted(found.names)
-            and all(len(set(each.values)) == len(each.values) for each in found.categories)
-            and all(isinstance(flag, bool) for each in found.categories for flag in (each.others, each.gaps))
-            and all(isinstance(each.gaps, bool) and each.kind in NUMBER_KINDS for each in found.numbers)
-            and all(math.isfinite(each.median) and math.isfinite(each.mean) for each in found.numbers)
-            and all(0 < each.deviation < math.inf for each in found.numbers),
+            and sorted([*learned, *encoder.left_out]) == sorted(encoder.names)
+            and all(len(set(category.values)) == len(category.values) for category in encoder.categories)
+            and all(
+                isinstance(flag, bool)
+                for category in encoder.categories
+                for flag in (category.others, category.gaps)
+            )
+            and all(
+                isinstance(number.gaps, bool) and number.kind in NUMBER_KINDS for number in encoder.numbers
+            )
+            and all(math.isfinite(number.median) and math.isfinite(number.mean) for number in encoder.numbers)
+            and all(0 < number.deviation < math.inf for number in encoder.numbers),
             "the description of the columns is not one that was learned from a table.",
         )
-        return found
+        return encoder
 
 
 def as_frame(X: Any) -> pd.DataFrame:
-    """A table of whatever scikit-learn users pass for X, its columns' kinds found."""
+    """Convert any X that scikit-learn accepts to a table, and infer the types of its columns."""
     if isinstance(X, pd.DataFrame):
         return X.reset_index(drop=True)
     if sparse.issparse(X):
         raise TypeError("X is a sparse matrix, but a dense table is expected; convert it by X.toarray().")
     array = np.asarray(X)
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
-        array = np.asarray(X, dtype=object)  # numpy has turned a list's numbers beside words into words
+        array = np.asarray(X, dtype=object)  # numpy converts numbers in a list to strings if it has strings
     if np.iscomplexobj(array):
         raise InputError(f"Complex data not supported: X has the type {array.dtype}.")
     if array.ndim != 2:
@@ -242,7 +252,7 @@ def as_frame(X: Any) -> pd.DataFrame:
 
 
 def check_names(table: pd.DataFrame) -> tuple[str, ...]:
-    """The names of the columns as words, which must differ."""
+    """The names of the columns as strings, which must be distinct."""
     names = tuple(map(str, table.columns))
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     require(
@@ -252,19 +262,19 @@ def check_names(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _numeric(number: Number, column: pd.Series) -> pd.Series:
-    """The values of a column that was learned as numbers, which it must hold again."""
+    """The values of a column that was numeric in fitting; raises unless it is numeric again."""
     if column.isna().all():
         return pd.Series(np.full(len(column), np.nan))
-    found = with_one_type(column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column)
-    kept = is_number(found) and not pd.api.types.is_complex_dtype(found)
-    if not kept or kind_of_numbers(found) != number.kind:
-        present = found.dropna()
-        strange = [each for each in present if not isinstance(each, PLAIN_NUMBERS)]
+    typed = with_one_type(column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column)
+    kept = is_number(typed) and not pd.api.types.is_complex_dtype(typed)
+    if not kept or kind_of_numbers(typed) != number.kind:
+        present = typed.dropna()
+        strange = [value for value in present if not isinstance(value, PLAIN_NUMBERS)]
         raise InputError(
             f"column {number.name!r} held {number.kind} when the model was fitted, but now holds values such "
             f"as {str((strange or list(present))[0])!r}; give {number.kind}, or NaN where it is unknown."
         )
-    values = numbers_of(found)
+    values = numbers_of(typed)
     check_finite(number.name, values)
     return pd.Series(values)
 
@@ -289,7 +299,7 @@ def _learn_number(
     if alike and not (keep_all or gaps.any()):
         left_out[name] = f"it has one value, {word_of(column.dropna().iloc[0])}"
         return []
-    # From the median, as the digits of a large mean would leave few for the differences.
+    # Relative to the median, since a large mean would leave few digits for the differences.
     around = scaled - median / scale
     mean = (median / scale + float(around.mean())) * scale
     deviation = 1.0 if alike else float(around.std()) * scale
@@ -297,7 +307,7 @@ def _learn_number(
 
 
 def _median(values: np.ndarray) -> float:
-    """The median; halves are added, as the sum of two huge numbers would overflow."""
+    """The median, computed from halves, since the sum of two huge numbers would overflow."""
     return float(np.median(values / 2)) * 2
 
 
@@ -309,9 +319,9 @@ def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str,
         if len(ordered) <= most
         else [word for word in ordered[:most] if counts[word] >= FEWEST_IN_CATEGORY]
     )
-    found = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), bool(column.isna().any()))
-    if found.width > 1:
-        return [found]
+    category = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), bool(column.isna().any()))
+    if category.width > 1:
+        return [category]
     left_out[name] = (
         f"it has one value, {ordered[0]!r}"
         if kept
@@ -326,7 +336,7 @@ def _every_category(name: str, column: pd.Series) -> Category:
 
 
 def _as_read(word: str) -> str:
-    """The word that is left once a reader of files has found a number or a truth value in a word."""
+    """The string after a file reader has parsed a number or a boolean in it."""
     if word.lower() in ("true", "false"):
         return word.capitalize()
     try:

@@ -1,4 +1,4 @@
-"""Tables of a user's own in files."""
+"""Reading of users' tables from files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pyro_fairvae.data.coded_columns import is_missing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
-WORDS_SHOWN = 3  # faulty lines that are named
-# Words that lines of text have for a gap: pandas' own, and its word for a date that is missing.
+WORDS_SHOWN = 3  # number of faulty lines to list
+# Strings that text files use for missing values: those of pandas, and its string for a missing date.
 GAPS = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
     "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null",
@@ -31,11 +31,11 @@ OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 def read_table(
     path: Path, missing_values: Sequence[str] = (), values: Sequence[str] = (), as_text: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """A table from a file.
+    """Read a table from a file.
 
-    In lines of text the words GAPS are gaps, but for those in ``values``, and columns ``as_text`` hold words
-    whatever these look like, such as 0010; the others' types are found. ``missing_values`` are gaps, too. A
-    first column without a name, in which pandas writes the numbers of rows, is left out.
+    In text files the strings GAPS are missing values, except those in ``values``, and columns ``as_text`` are
+    read as strings, such as 0010; the types of other columns are inferred. ``missing_values`` are missing,
+    too. A first column without a name, in which pandas writes the numbers of rows, is left out.
     """
     ending = ending_of(path)
     choose(f"kind of table of {path}", ending, FORMATS)
@@ -60,7 +60,7 @@ def read_table(
 
 
 def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
-    """Some columns just as they are written, in the order of ``names``; of Parquet as they are stored."""
+    """Some columns as strings, unparsed, in the order of ``names``; from Parquet as stored."""
     if ending_of(path) == ".parquet":
         return _stored(path).rename(columns=str)[list(names)].reset_index(drop=True)
     with _open(path) as file:
@@ -69,7 +69,7 @@ def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
 
 
 def ending_of(path: Path) -> str:
-    """The ending that tells the kind of a table, in small letters."""
+    """The file name ending that determines the format of a table, in lower case."""
     suffixes = path.suffixes[-2:] if path.suffix.lower() == ".gz" else [path.suffix]
     return "".join(suffixes).lower()
 
@@ -79,14 +79,16 @@ def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
     _check_header(path, [str(name) for name in table.columns])
     if not missing_values:
         return table
-    return pd.DataFrame({name: each.mask(is_missing(each, missing_values)) for name, each in table.items()})
+    return pd.DataFrame(
+        {name: column.mask(is_missing(column, missing_values)) for name, column in table.items()}
+    )
 
 
 def _stored(path: Path) -> pd.DataFrame:
-    """A table in Parquet, which the extra ``parquet`` is for."""
+    """Read a table in Parquet, which needs the extra ``parquet``."""
     require(
         find_spec("pyarrow") is not None,
-        f"{path} is in Parquet, which pyarrow reads; install it by pip install 'pyro_fairvae[parquet]', or "
+        f"{path} is in Parquet, which needs pyarrow; install it by pip install 'pyro_fairvae[parquet]', or "
         "give the table as CSV.",
     )
     try:
@@ -105,14 +107,14 @@ def _separator(path: Path) -> str:
 
 
 def _names(lines: Iterator[list[str]]) -> list[str]:
-    """The first line that has any values."""
+    """The names in the first line that is not empty."""
     return [name.strip() for name in next((fields for fields in lines if fields), [])]
 
 
 def _parsed(
     path: Path, header: Sequence[str], gaps: Sequence[str], types: Any, only: Sequence[str]
 ) -> pd.DataFrame:
-    """The columns ``only`` of lines whose names are ``header``."""
+    """The columns ``only`` of a text file whose columns are named ``header``."""
     try:
         return pd.read_csv(
             path,
@@ -143,7 +145,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 
 def _check_lines(path: Path, separator: str) -> list[str]:
-    """The names in the first line. Every line must have as many values, which pandas would not insist on."""
+    """The names in the first line. Raises unless all lines have as many values; pandas does not check it."""
     faulty: list[str] = []
     count = 0
     with _open(path) as file:
@@ -169,7 +171,7 @@ def _check_lines(path: Path, separator: str) -> list[str]:
         count == 0,
         f"{path} has {len(header)} columns, but {count} lines have another number of values: "
         f"{', '.join(faulty)}{' and so on' if count > WORDS_SHOWN else ''}. Quote values that contain "
-        f"{separator!r}, or mend the lines.",
+        f"{separator!r}, or correct the lines.",
     )
     return header
 
@@ -181,6 +183,6 @@ def _open(path: Path) -> IO[str]:
 
 
 def take_columns(table: pd.DataFrame, names: Sequence[str], what: str) -> pd.DataFrame:
-    """Columns by name, or an error that names the nearest."""
+    """Columns by name; an unknown name raises an error with the nearest name."""
     there = [str(name) for name in table.columns]
     return table.iloc[:, [there.index(choose(f"column for the {what}", name, there)) for name in names]]

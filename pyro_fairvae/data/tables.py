@@ -1,4 +1,4 @@
-"""Tables whose truth is known: before anything is hidden, and for the final test."""
+"""Tables with known truth: before values are hidden, and for the final test."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Labelled:
         return len(self.y)
 
     def drawn(self, rows: int, seed: int) -> Integers:
-        """Which of them are taken when ``rows`` are drawn at random without replacement, in order."""
-        require(0 < rows <= self.rows, f"{rows} rows were asked for, but there are {self.rows}.")
+        """Sorted indices of ``rows`` rows drawn at random without replacement."""
+        require(0 < rows <= self.rows, f"{rows} rows were requested, but the table has {self.rows}.")
         return np.sort(np.random.default_rng(seed).permutation(self.rows)[:rows])
 
 
@@ -49,11 +49,11 @@ class Complete(Labelled):
     columns: Columns | Pixels
     classes: tuple[str, ...]
     attributes: Attributes
-    encoder: FrameEncoder | None = None  # what made x of a table
+    encoder: FrameEncoder | None = None  # the encoder that computed x from a table
 
     @property
     def features(self) -> Features:
-        """x as classifiers take it."""
+        """x as a tensor or as image rows, the input of classifiers."""
         return self.x if isinstance(self.x, PixelRows) else torch.from_numpy(self.x)
 
 
@@ -69,7 +69,7 @@ class Table(Labelled):
     attributes: Attributes
 
     def take(self, rows: int, seed: int) -> Table:
-        """``rows`` of them, drawn at random without replacement."""
+        """A table of ``rows`` rows drawn at random without replacement."""
         chosen = self.drawn(rows, seed)
         return replace(
             self,

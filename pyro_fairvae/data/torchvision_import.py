@@ -1,4 +1,4 @@
-"""torchvision, also beside a torch for which its compiled operators were not made."""
+"""Import of torchvision, also with a torch that does not match its compiled operators."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pyro_fairvae.base.errors import InputError
 
 
 def torchvision_datasets() -> ModuleType:
-    """The module ``torchvision.datasets``, imported when it is asked for.
+    """The module ``torchvision.datasets``, imported on demand.
 
-    The wheel of torchvision beside a CPU-only torch cannot load its operators, and then fails at import for
-    want of their schemas. Data sets use none, so the schemas are declared and the import tried again.
+    With a CPU-only torch the wheel of torchvision cannot load its operators, and its import then fails
+    because their schemas are missing. Data sets use no operators, so the schemas are declared and the
+    import retried.
     """
     try:
         return import_module("torchvision.datasets")
@@ -30,7 +31,7 @@ def torchvision_datasets() -> ModuleType:
     return import_module("torchvision.datasets")
 
 
-@cache  # torch forgets what was declared when the library object goes
+@cache  # torch drops the declarations when the library object is deleted
 def _declare_operators() -> torch.library.Library:
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):

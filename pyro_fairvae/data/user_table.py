@@ -1,4 +1,4 @@
-"""A user's own table as rows to train and to validate on."""
+"""A user's table, split into training and validation rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyro_fairvae.schema.observed import Observed
 
 @dataclass(frozen=True)
 class OwnTable:
-    """Features, and what rows state of label and group, in codes; ∅ is the last of each."""
+    """Features, and the stated label and group of each row as codes; the last code is ∅."""
 
     x: Floats
     y_obs: Integers
@@ -30,7 +30,7 @@ class OwnTable:
     attributes: Attributes
 
     def observed(self, rows: Integers | slice = slice(None)) -> Observed:
-        """Some of the rows, or all, as training takes them."""
+        """Some of the rows, or all, as a table for training."""
         return Observed(
             torch.from_numpy(self.x[rows]),
             torch.from_numpy(self.y_obs[rows]),
@@ -39,14 +39,14 @@ class OwnTable:
             len(self.classes),
             self.attributes.groups,
             self.attributes,
-            tuple(word_of(each) for each in self.classes),
+            tuple(word_of(label) for label in self.classes),
         )
 
     def parts(self, share: float, seed: int) -> tuple[Integers, Integers]:
-        """Rows to train and to validate on, alike in what they state; ``share`` of them are the latter."""
+        """Training and validation rows, stratified by stated values; ``share`` are for validation."""
         require(0 < share < 1, f"validation_fraction must be within (0, 1), got {share}.")
         draw = np.random.default_rng(seed)
-        # In the order of what is stated, at random within, every so many rows one is held out.
+        # Sort by stated values, at random within equal ones, and hold out rows at regular distances.
         order = np.lexsort((draw.random(len(self.x)), self.a_obs, self.y_obs))
         wanted = min(max(round(share * len(order)), 2), len(order) - 2)
         place = ((np.arange(wanted) + draw.random()) * len(order) / wanted).astype(int)
@@ -55,14 +55,14 @@ class OwnTable:
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
     def digest(self) -> str:
-        """A fingerprint of all rows, by which a checkpoint knows its own."""
-        found = hashlib.sha256()
+        """A hash of all rows, by which a checkpoint recognises its data."""
+        digest = hashlib.sha256()
         for part in (self.x, self.y_obs, self.a_obs):
-            found.update(np.ascontiguousarray(part).data)
-        return found.hexdigest()
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
 
     def summary(self, table: pd.DataFrame) -> dict[str, Any]:
-        """What the table from which the features were made held, for the report of a model."""
+        """Counts of the original table, for the report of a model."""
         labels = [*map(word_of, self.classes), UNAVAILABLE]
         return {
             "rows": len(table),

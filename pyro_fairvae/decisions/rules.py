@@ -20,13 +20,13 @@ from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks import CellSums, ComposedRisk, ExpectedRisk
 from pyro_fairvae.risks.expectation import draw_cells
 
-ROWS_AT_ONCE = 256  # rows whose changes are tried at a time
+ROWS_AT_ONCE = 256  # rows whose changes are evaluated at a time
 
-Report = Callable[[str], None]  # told of progress in words
+Report = Callable[[str], None]  # receives messages of progress
 
 
 def silent(words: str) -> None:
-    """The report of one who does not want to know."""
+    """Ignore messages of progress."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class DecisionProblem:
         self.likeliest_group = imputed.sum(-2).argmax(-1)
 
     def rounded(self) -> Tensor:
-        """The labels that rules start from: the likeliest, or those given, such as by a run's thresholds."""
+        """The initial labels of rules: the likeliest, or those given, such as by the thresholds of a run."""
         return self._rounded
 
     def counts(self, labels: Tensor) -> Tensor:
-        """How many rows of each cell are labelled c in each draw, (samples, cells, classes)."""
+        """Number of rows of each cell that are labelled c in each draw, (samples, cells, classes)."""
         samples = len(self.cells)
         flat = torch.zeros(samples, self.classes * self.groups * self.classes, dtype=torch.float64)
         index = self.cells * self.classes + labels
@@ -91,9 +91,9 @@ class DecisionProblem:
         """J after moving each of ``rows`` alone to class ``to``, up to the likelihood of ``labels``."""
         moved = counts.expand(len(rows), *counts.shape).clone()
         cells = self.cells[:, rows].T  # (changed rows, samples)
-        each, sample = torch.arange(len(rows)).unsqueeze(-1), torch.arange(len(self.cells))
-        moved[each, sample, cells, labels[rows].unsqueeze(-1)] -= 1
-        moved[each, sample, cells, to] += 1
+        change, sample = torch.arange(len(rows)).unsqueeze(-1), torch.arange(len(self.cells))
+        moved[change, sample, cells, labels[rows].unsqueeze(-1)] -= 1
+        moved[change, sample, cells, to] += 1
         gain = (self.log_q[rows, to] - self.log_q[rows, labels[rows]]) / self.rows
         return self.weight * self.fairness(moved) - gain
 
@@ -131,7 +131,7 @@ def by_group_thresholds(problem: DecisionProblem, report: Report = silent, steps
                     best, thresholds, improved = value, tried, True
             report(f"threshold of group {g}: {float(thresholds[g]):.3f}, objective {best:.5f}")
     labels = labels_at(thresholds)
-    # Ties at one half may round otherwise than a threshold does.
+    # Rounding may break ties at one half differently from a threshold.
     return Decision(labels, before, best) if best < before else by_rounding(problem)
 
 
@@ -140,8 +140,8 @@ def by_descent(
 ) -> Decision:
     """Coordinate descent on the labels, from rounding or ``start``, until no single change lowers J.
 
-    Each sweep tries every change alone, then makes those that help in the order of their gain, each tried
-    again before it is made.
+    Each sweep evaluates every change alone, then applies those that lower J in the order of their gain, each
+    evaluated again before it is applied.
     """
     labels = (problem.rounded() if start is None else start).clone()
     before = problem.objective(problem.rounded())

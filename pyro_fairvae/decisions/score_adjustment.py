@@ -1,13 +1,13 @@
-r"""Scores whose largest is the decision, and their adjustment to the least error and unfairness.
+r"""Scores whose argmax is the decision, and their adjustment to minimise error plus unfairness.
 
-Among deciders that may use x alone, one with the least error plus any function of its rates
-:math:`P(\hat y = c\,|\,y, a)` decides for the largest
+Among decision rules that use x alone, one that minimises the error plus any function of its rates
+:math:`P(\hat y = c\,|\,y, a)` decides for the class c with the largest
 
 .. math:: P(c|x) + \sum_{ya} \nu_{cya} P(y, a|x)
 
-at some weights ν, which are minus the derivatives of that function in its cell sums. So, given what the
-networks say of P(y, a|x), few numbers are left to choose, which can be done on all rows at once, free of the
-noise of minibatches that limits how firmly training may pull.
+at some weights ν, which are minus the derivatives of that function in its cell sums. So, given the
+networks' estimate of P(y, a|x), few numbers remain to be chosen. They can be optimised on all rows at once,
+without the minibatch noise that limits how strong the penalty may be in training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability
 
 
 def decision_scores(heads: Encoded, settings: RiskSettings, adjustment: Tensor | None = None) -> Tensor:
-    """Scores whose largest is the decision, (members, rows, classes).
+    """Scores whose argmax is the decision, (members, rows, classes).
 
     Without an adjustment they are P_f at the thresholds τ of the settings; where each group has its own, a
     row takes that of its likeliest group under h(a|x). ``adjustment`` is ν,
@@ -43,7 +43,7 @@ def decision_scores(heads: Encoded, settings: RiskSettings, adjustment: Tensor |
 
 
 def believed_cells(heads: Encoded, imputer: str) -> Tensor:
-    """P(y, a | x), (members, rows, classes, groups), by an imputer and with nothing stated."""
+    """P(y, a | x), (members, rows, classes, groups), from an imputer when nothing is stated."""
     group = heads.group_logits.log_softmax(-1)
     label = heads.label_logits.log_softmax(-1)
     nothing = Beliefs(
@@ -72,9 +72,9 @@ def best_adjustment(
 
     ``scores`` (members, rows, classes) are adjusted by ``cells``, P(y, a|x), and judged by ``imputed``,
     P(y, a|x, ỹ, ã), both (members, rows, classes, groups), and ``label``, P(y|x, ỹ). Decisions are softened,
-    less and less.
+    by a temperature that falls over the steps.
     """
-    # In units of a cell's share every weight moves its rate alike.
+    # In units of the share of a cell, every weight has the same effect on its rate.
     share = imputed.mean(1).clamp(min=1e-6)  # (members, classes, groups)
     cells = cells / share.unsqueeze(1)
     weights = scores.new_zeros(len(share), scores.shape[-1], *share.shape[1:]).requires_grad_()

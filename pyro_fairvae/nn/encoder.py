@@ -1,4 +1,4 @@
-"""What an encoder says of a row: a trunk and its heads, written for one member."""
+"""The encoder: a trunk and its heads, written for one member."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-SCORE = 8.0  # log-probabilities below −SCORE count as −SCORE to the imputer of groups
+SCORE = 8.0  # the imputer of groups clamps log-probabilities at −SCORE
 
 
 class Encoded(NamedTuple):
-    """What an encoder says of a row; each is (members, rows, …) after :mod:`~pyro_fairvae.nn.members`."""
+    """The outputs of an encoder; each is (members, rows, …) after :mod:`~pyro_fairvae.nn.members`."""
 
     z_loc: Tensor
     z_scale: Tensor
@@ -26,15 +26,15 @@ class Encoded(NamedTuple):
 class Encoder(nn.Module):
     r"""A trunk and its heads: q(z|x), g(y|x), h(a|x), and the imputers P_g(y|x) and r(a|x,y).
 
-    r is h, calibrated anew for each y along h's own scores and the classifier's:
+    r is h, recalibrated for each y from the scores of h and of the classifier:
 
     .. math:: r(\cdot|x,y) = \mathrm{softmax}(U_y \log h(\cdot|x) + V_y \log g(\cdot|x) + b_y).
 
-    A gap compares the classifier's scores within a cell, so along them the imputed groups must be right,
-    and so few parameters can be learned from the few rows of a rare cell that state their group.
+    A gap compares the classifier's scores within a cell, so the imputed groups must be calibrated along these
+    scores. So few parameters can be learned from the few rows of a rare cell that state their group.
 
-    ``apart`` keeps z from what h and g read: z is to hold what is left of x once a and y are known, and a
-    decoder to which z says both has no use for a and y themselves.
+    ``apart`` removes from z the features that h and g use: z should hold the remainder of x given a and y,
+    and a decoder that can infer both from z ignores a and y themselves.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
         )
 
     def _rest(self, features: Tensor) -> Tensor:
-        """Features without the directions by which h and g tell groups and classes apart."""
+        """Features without the directions that h and g use to separate groups and classes."""
         heads = [head.weight.detach() for head in (self.group, self.classifier)]
         contrasts = torch.cat([weight[1:] - weight[:1] for weight in heads])
         basis, _ = torch.linalg.qr(contrasts.T)

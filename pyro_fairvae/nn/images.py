@@ -3,10 +3,10 @@
 All are written for one member and take images as flat rows, as
 :class:`~pyro_fairvae.schema.image_rows.Pixels` has them.
 Under :class:`~pyro_fairvae.nn.members.Members` their convolutions become one convolution with a group of
-channels for each member, which costs a member little more than a convolution of its own, on the CPU too.
+channels for each member, which costs little more per member than a separate convolution, also on the CPU.
 
-Layouts and precisions under vmap (PyTorch 2.13): it refuses ``channels_last``, and autocast reaches
-matrix products but, on the CPU, no convolution. So neither is used here; outside of vmap both work.
+Layouts and precisions under vmap (PyTorch 2.13): it rejects ``channels_last``, and autocast applies
+to matrix products but, on the CPU, not to convolutions. So neither is used here; outside of vmap both work.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from torch.nn.functional import pixel_shuffle, silu
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.schema.image_rows import Pixels
 
-NORM_GROUPS, NORM_CHANNELS = 8, 8  # at most as many groups of channels, each of at least as many
-PART = 64  # rows that a trunk takes at a time on the CPU
-EIGHTH, SQUARE = 8, 4  # the decoder starts with one place for 8 × 8 pixels and ends with squares of 4 × 4
+NORM_GROUPS, NORM_CHANNELS = 8, 8  # most groups of channels, and fewest channels of a group
+PART = 64  # rows that a trunk processes at a time on the CPU
+EIGHTH, SQUARE = 8, 4  # the decoder starts from one position per 8 × 8 pixels and outputs squares of 4 × 4
 
 
 class _FoldedGroupNorm(torch.autograd.Function):
-    """Group normalisation that takes members as further groups of channels.
+    """Group normalisation that treats members as further groups of channels.
 
-    PyTorch's own rule for vmap moves the members to the front, which copies all that a convolution, whose
-    members lie among its channels, hands over, and copies it back for the next. Here nothing moves.
+    PyTorch's own rule for vmap moves the members to the front. A convolution keeps members among its
+    channels, so this copies its whole output, and copies it back for the next one. Here nothing is moved.
     """
 
     @staticmethod
@@ -51,33 +51,33 @@ class _FoldedGroupNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, scale = ctx.saved_tensors
         rows, channels = x.shape[:2]
-        found = torch.ops.aten.native_group_norm_backward(
+        input_gradients = torch.ops.aten.native_group_norm_backward(
             gradients[0].contiguous(), x.contiguous(), mean, scale, weight,
             rows, channels, x.shape[2:].numel(), ctx.groups, [True, True, True],
         )  # fmt: skip
-        return *found, None, None
+        return *input_gradients, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
         members = info.batch_size
         x, weight, bias = (
-            each.unsqueeze(to).expand(*each.shape[:to], members, *each.shape[to:])
+            tensor.unsqueeze(to).expand(*tensor.shape[:to], members, *tensor.shape[to:])
             if at is None
-            else each.movedim(at, to)
-            for each, at, to in zip(inputs[:3], in_dims[:3], (1, 0, 0), strict=True)
+            else tensor.movedim(at, to)
+            for tensor, at, to in zip(inputs[:3], in_dims[:3], (1, 0, 0), strict=True)
         )
         _, _, _, groups, eps = inputs
         folded = _FoldedGroupNorm.apply(
             x.flatten(1, 2), weight.flatten(), bias.flatten(), members * groups, eps
         )
-        return tuple(each.unflatten(1, (members, -1)) for each in folded), 1
+        return tuple(output.unflatten(1, (members, -1)) for output in folded), 1
 
 
 class GroupNorm(nn.GroupNorm):
     """:class:`torch.nn.GroupNorm` of (rows, channels, height, width), at no extra cost for members.
 
-    It looks at one image at a time. Groups are not small, since where an image has come down to a pixel a
-    group of two channels would keep no more than a sign.
+    It normalises each image separately. Groups are not small: where an image is reduced to one pixel, a group
+    of two channels would keep only a sign.
     """
 
     def __init__(self, channels: int) -> None:
@@ -85,7 +85,7 @@ class GroupNorm(nn.GroupNorm):
         super().__init__(groups, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Under autocast x may be of less precision; sums over an image should not be.
+        # Under autocast x may have lower precision; sums over an image need full precision.
         x = x.to(self.weight.dtype)
         normal: Tensor = _FoldedGroupNorm.apply(x, self.weight, self.bias, self.num_groups, self.eps)[0]
         return normal
@@ -96,10 +96,10 @@ def _conv3(before: int, after: int, stride: int = 1) -> nn.Conv2d:
 
 
 class ImageTrunk(nn.Module):
-    """Features of an image: the mean over places of what ``steps`` make of it.
+    """Features of an image: the mean over positions of the output of ``steps``.
 
-    With ``mirrors``, for images that are trained on mirrored at random, a network that is evaluated
-    (:meth:`torch.nn.Module.eval`) takes the mean of those of the image and of its mirror image.
+    With ``mirrors``, for training on randomly mirrored images, a network in evaluation mode
+    (:meth:`torch.nn.Module.eval`) averages the features of the image and of its mirror image.
     """
 
     steps: nn.Module
@@ -117,19 +117,19 @@ class ImageTrunk(nn.Module):
         return (self._features(images) + self._features(images.flip(-1))) / 2
 
     def _features(self, images: Tensor) -> Tensor:
-        """Of (rows, channels, side, side), on the CPU in parts, which no row can notice.
+        """Features of (rows, channels, side, side); on the CPU in parts, which does not change the result.
 
-        Tensors above 32 MB, as members of a large batch soon have, go back to the system after each use, and
-        fetching them anew costs a third of the time.
+        Tensors above 32 MB, which members of a large batch soon need, are returned to the system after each
+        use, and allocating them again costs a third of the time.
         """
         parts = [images] if images.is_cuda else images.split(PART)
         return torch.cat([self.steps(part).mean((-2, -1)) for part in parts])
 
 
 class SmallCNN(ImageTrunk):
-    """A trunk for machines without a GPU: thrice a convolution that halves the side and a residual one.
+    """A trunk for machines without a GPU: three times a convolution that halves the side and a residual one.
 
-    The first convolution halves the side at once, so nothing is computed at full resolution.
+    The first convolution already halves the side, so nothing is computed at full resolution.
     """
 
     def __init__(self, pixels: Pixels, features: int = 128, mirrors: bool = False) -> None:
@@ -143,7 +143,7 @@ class SmallCNN(ImageTrunk):
 
 
 class _Residual(nn.Module):
-    """A convolution that adds to what it is given."""
+    """A convolution whose output is added to its input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -194,13 +194,12 @@ class _WideBlock(nn.Module):
 class ConvDecoder(nn.Module):
     """Means of p(x | a, y, z) for images, called as :class:`~pyro_fairvae.nn.tabular.ColumnDecoder` is.
 
-    z alone decides ``hidden`` features for each square of 8 × 8 pixels; a and y add theirs, also for
-    each, and only then comes the first activation. So group and class can change shapes as well as
-    colours. Two convolutions follow for each combination of them that is enumerated; the second paints
-    squares of 4 × 4 pixels, each by a look at its neighbours, so that edges meet. At the end a and y each
-    add an image of their own, what they change in everybody: it is learned before z could say the same,
-    which then has no reason to. Means are not squeezed into [−1, 1]: tanh would leave the darkest and the
-    brightest pixels without a gradient.
+    z gives ``hidden`` features for each square of 8 × 8 pixels; a and y add theirs, also for each square,
+    before the first activation. So group and class can change shapes as well as colours. Two convolutions
+    follow for each enumerated combination of a and y; the second outputs squares of 4 × 4 pixels, each
+    computed from its neighbours too, so that edges match. At the end a and y each add an image, their effect
+    common to all rows: it is learned before z could encode the same, which z then has no reason to do. Means
+    are not restricted to [−1, 1]: tanh would leave the darkest and the brightest pixels without a gradient.
     """
 
     def __init__(self, latent: int, classes: int, groups: int, hidden: int, pixels: Pixels) -> None:
@@ -213,9 +212,9 @@ class ConvDecoder(nn.Module):
         self.from_a = nn.Embedding(groups, hidden * start**2)
         self.from_y = nn.Embedding(classes, hidden * start**2)
         self.of_a, self.of_y = (nn.Embedding(count, pixels.width) for count in (groups, classes))
-        for each in (self.of_a, self.of_y):
-            nn.init.zeros_(each.weight)
-        # Larger by a shuffle: transposed convolutions are slow under vmap.
+        for embedding in (self.of_a, self.of_y):
+            nn.init.zeros_(embedding.weight)
+        # Enlarged by a pixel shuffle: transposed convolutions are slow under vmap.
         self.enlarge = nn.Conv2d(hidden, 2 * hidden, 3, padding=1)
         self.paint = nn.Conv2d(hidden // 2, pixels.channels * SQUARE**2, 3, padding=1)
 

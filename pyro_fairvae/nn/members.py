@@ -1,4 +1,4 @@
-"""Many copies of a network that run at once, stacked along a leading dimension of members."""
+"""Copies of a network that run together, stacked along a leading dimension of members."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pyro_fairvae.base.seeds import seeded
 class Members(nn.Module):
     """K copies of a network whose parameters are stacked along a leading dimension of members.
 
-    ``build(k)`` makes copy ``k``, which is initialised with ``seeds[k]`` (equal seeds make equal copies, but
-    for what ``build`` itself makes different). The forward pass is one ``vmap``, so copies never see each
-    other.
+    ``build(k)`` makes copy ``k``, which is initialised with ``seeds[k]`` (equal seeds give equal copies,
+    except where ``build`` itself depends on ``k``). The forward pass is one ``vmap``, so copies are
+    independent of each other.
     """
 
     def __init__(self, build: Callable[[int], nn.Module], seeds: Sequence[int]) -> None:
@@ -38,7 +38,7 @@ class Members(nn.Module):
         self.buffer_names = tuple(buffers)
         # In a tuple, so that its own parameters are not registered beside the stacked ones.
         self.skeleton = (copies[0].to("meta"),)
-        self.mixed = False  # whether products are taken in bfloat16
+        self.mixed = False  # whether products are computed in bfloat16
         self.norms = tuple(
             self._flat(f"{path}.{name}")
             for path, module in self.skeleton[0].named_modules()
@@ -64,13 +64,13 @@ class Members(nn.Module):
         if not self.mixed:
             return vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
         with torch.autocast(inputs[0].device.type, torch.bfloat16):
-            found = vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
-        return tree_map(lambda each: each.to(inputs[0].dtype), found)
+            outputs = vmap(apply, in_dims=(0, *in_dims), out_dims=out_dims)(state, *inputs)
+        return tree_map(lambda output: output.to(inputs[0].dtype), outputs)
 
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """The network in its mode of evaluation, without gradients, for the time of a ``with``."""
+    """Set the network to evaluation mode, without gradients, inside the ``with`` block."""
     before = network.training
     network.eval()
     try:

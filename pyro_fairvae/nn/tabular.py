@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class NumberPieces(nn.Module):
-    r"""Columns as they are, and each number also in pieces (Gorishniy, Rubachev and Babenko 2022).
+    r"""Unchanged columns, and each number encoded in pieces (Gorishniy, Rubachev and Babenko 2022).
 
     Between edges e₀ < … < e_T a number v becomes :math:`\min(1, \max(0, (v - e_{t-1}) / (e_t - e_{t-1})))`
     for t = 1 … T, which lets the next layer bend at every edge. The numbers are the first columns;
@@ -34,7 +34,7 @@ class NumberPieces(nn.Module):
 def piece_edges(numbers: Tensor, pieces: int) -> Tensor:
     """Edges of each column, (columns, pieces + 1), evenly spread over its distinct values.
 
-    Rows would be a worse measure than values: of capital gains nine in ten are 0.
+    Quantiles over rows would be worse than over distinct values: nine in ten capital gains are 0.
     """
     shares = np.linspace(0, 1, pieces + 1)
     columns = numbers.flatten(0, -2).double().cpu().numpy().T

@@ -1,4 +1,4 @@
-"""The networks by name that turn a row into features, for tables and for images, and the decoders."""
+"""The registry of trunks, which turn a row into features, for tables and for images; and the decoders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Build = Callable[[int], nn.Module]  # a network for member k
 
 
 class TrunkOptions(Protocol):
-    """What a trunk may go by."""
+    """The options that a trunk may use."""
 
     @property
     def trunk(self) -> str | None: ...
@@ -33,7 +33,7 @@ class TrunkOptions(Protocol):
 
 
 class DecoderOptions(Protocol):
-    """What a decoder goes by."""
+    """The options that a decoder uses."""
 
     @property
     def latent(self) -> int: ...
@@ -45,17 +45,17 @@ class DecoderOptions(Protocol):
 class Trunk:
     """A row of the registry.
 
-    ``build`` is given the training table and the options, and makes what builds the network of member ``k``:
-    it turns (rows, width) into (rows, ``options.hidden``).
+    ``build`` takes the training table and the options and returns a function that builds the network of
+    member ``k``, which maps (rows, width) to (rows, ``options.hidden``).
     """
 
     name: str
     build: Callable[[Observed, TrunkOptions], Build]
     images: bool = False  # whether it is for images, else for tables
-    default: bool = False  # whether it is what its kind of rows takes unless another is named
-    note: str = ""  # for people
-    features: int | None = None  # the only width that it has; None: any
-    # How many weights it has at least, so that a saved model can be refused before memory is taken for it.
+    default: bool = False  # whether it is the default for its kind of rows
+    note: str = ""  # shown in help
+    features: int | None = None  # the only width supported; None: any
+    # Lower bound on the number of weights, to reject a saved model before allocating memory for it.
     weights: Callable[[Columns | Pixels, TrunkOptions], int] = lambda columns, options: 0
 
 
@@ -112,13 +112,13 @@ register(Trunk("wrn28_2", _wrn28_2, images=True, features=128, note="as in the p
 
 
 def trunk_names(images: bool) -> list[str]:
-    """The trunks for images, or for tables, the one that is taken unless another is named first."""
+    """The names of the trunks for images, or for tables, with the default first."""
     rows = [trunk for trunk in TRUNKS.values() if trunk.images == images]
     return [trunk.name for trunk in sorted(rows, key=lambda trunk: not trunk.default)]
 
 
 def trunk_help() -> str:
-    """The trunks in words."""
+    """The help text that lists the trunks."""
     tables, images = (
         [f"{name} ({TRUNKS[name].note})" if TRUNKS[name].note else name for name in trunk_names(kind)]
         for kind in (False, True)
@@ -131,7 +131,7 @@ def trunk_help() -> str:
 
 
 def chosen_trunk(columns: Columns | Pixels, options: TrunkOptions) -> Trunk:
-    """The row of the trunk that rows with these columns take."""
+    """The registered trunk for rows with these columns."""
     images = isinstance(columns, Pixels)
     known = trunk_names(images)
     kind = "images" if images else "tables"
@@ -139,9 +139,9 @@ def chosen_trunk(columns: Columns | Pixels, options: TrunkOptions) -> Trunk:
 
 
 def trunks(train: Observed, options: TrunkOptions) -> Build:
-    """What builds the trunk of an encoder for member ``k``, by the columns of its rows.
+    """A function that builds the trunk of an encoder for member ``k``, chosen by the columns of its rows.
 
-    It gives ``options.hidden`` features of a row.
+    The trunk computes ``options.hidden`` features of a row.
     """
     trunk = chosen_trunk(train.columns, options)
     require(

@@ -1,9 +1,9 @@
-"""Fairness risks: how unfair a classifier is in expectation over the groups and labels nobody stated.
+"""Fairness risks: expected unfairness of a classifier over unstated groups and labels.
 
 A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the user's own
 (:mod:`.custom`). Its expectation takes an imputation of the unstated groups and labels
 (:mod:`.imputers`, :mod:`.label_propagation`), softened decisions (:mod:`.relaxations`) and an estimator
-(:mod:`.expectation`, :mod:`.smooth_penalty`); :mod:`.risk_loss` puts them together.
+(:mod:`.expectation`, :mod:`.smooth_penalty`); :mod:`.risk_loss` combines them.
 """
 
 from pyro_fairvae.risks.custom import CustomRisk, register

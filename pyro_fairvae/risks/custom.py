@@ -1,4 +1,4 @@
-"""Risks of the user's own: any F(P_f, y, a) that passes a check at registration."""
+"""Custom risks: any function F(P_f, y, a) that passes the checks at registration."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks.gaps import RISKS
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
-# Of decisions: y, decided, a, number of classes, weight of each row.
+# A metric of decisions, called with y, decisions, a, number of classes, weight of each row.
 OwnMetric = Callable[[np.ndarray, np.ndarray, np.ndarray, int, np.ndarray], float]
-RESERVED = ("error", "positive_rate", "risk", "standard_error", "deo_floor")  # in results
+RESERVED = ("error", "positive_rate", "risk", "standard_error", "deo_floor")  # names used in results
 
 
 @dataclass(frozen=True)
 class CustomRisk:
-    """F(P_f, y, a), where cell sums do not suffice.
+    """A risk F(P_f, y, a) that is not a function of cell sums.
 
     F takes P_f, (members, 1, rows, classes), and draws y and a, (members, samples, rows) each, and returns
-    (members, samples). ``bound`` is C of Theorem 1, or None. ``metric`` is its twin, by which members are
-    chosen: a function of labels, decisions and groups, (rows,) each, the number of classes and the weight of
-    each row. Rows that say the same may come as one with the weight of all. Without one, DEO judges.
+    (members, samples). ``bound`` is C of Theorem 1, or None. ``metric`` is the matching metric of
+    decisions, used to select members: a function of labels, decisions and groups, (rows,) each, the number of
+    classes and the weight of each row. Equal rows may be merged into one with their total weight. Without a
+    metric, DEO is used.
     """
 
     name: str
@@ -49,30 +50,30 @@ CUSTOM: dict[str, CustomRisk] = {}
 def register(
     name: str, function: Function, bound: float | None = None, metric: OwnMetric | None = None
 ) -> CustomRisk:
-    """Make a risk of the user's own available by name, once it has shown shape, finiteness and gradient.
+    """Register a custom risk by name, after checking its shape, finiteness and gradient.
 
     Parameters
     ----------
     name : str
-        By which settings choose it, ``RiskSettings(risk=name)`` or ``FairSSVAEClassifier(risk=name)``.
+        Name that selects it in settings, ``RiskSettings(risk=name)`` or ``FairSSVAEClassifier(risk=name)``.
     function : callable
         F(P_f, y, a), which takes P_f, (members, 1, rows, classes), and draws y and a, (members, samples,
         rows) each, and returns (members, samples).
     bound : float, optional
         C of Theorem 1, the largest value that F takes.
     metric : callable, optional
-        What decisions are judged by when a member is chosen, a function of y, the decisions, a, the number of
-        classes and the weights of rows; DEO where there is none.
+        The metric of decisions by which a member is selected, a function of y, the decisions, a, the number
+        of classes and the weights of rows; DEO unless given.
 
     Returns
     -------
     CustomRisk
-        What was registered.
+        The registered risk.
 
     Raises
     ------
     InputError
-        If the name is taken, or F fails on random draws: its shape, a value or a gradient is not as said.
+        If the name is taken, or F fails on random draws: wrong shape, or a value or gradient that is invalid.
 
     Examples
     --------
@@ -132,8 +133,8 @@ def _check_metric(name: str, metric: OwnMetric, y: np.ndarray, a: np.ndarray, cl
 def _tried(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except Exception as reason:  # whatever the user's own code raises
-        raise InputError(f"{what} could not be taken: {type(reason).__name__}, {reason}.") from reason
+    except Exception as reason:  # user code may raise anything
+        raise InputError(f"{what} could not be evaluated: {type(reason).__name__}, {reason}.") from reason
 
 
 def is_reference(name: str) -> bool:
@@ -142,7 +143,7 @@ def is_reference(name: str) -> bool:
 
 
 def check_reference(name: str) -> None:
-    """Raise unless ``name`` is ``module:function`` as Python writes them. Nothing is imported."""
+    """Raise unless ``name`` is ``module:function`` with valid Python names. Nothing is imported."""
     module, _, function = name.partition(":")
     require(
         function.isidentifier() and all(part.isidentifier() for part in module.split(".")),
@@ -153,20 +154,20 @@ def check_reference(name: str) -> None:
 def resolve(name: str) -> CustomRisk:
     """The risk ``module:function``, imported from the current directory or the path, and registered.
 
-    Attributes ``metric`` and ``bound`` of the function, where it has them, are those of :func:`register`.
-    Importing runs the module's code, so this is for names that the user gave and not for what a file says.
+    Attributes ``metric`` and ``bound`` of the function, if present, are passed to :func:`register`.
+    Importing runs the module's code, so use this only for names given by the user, not for names from a file.
     """
     if name in CUSTOM:
         return CUSTOM[name]
     check_reference(name)
     require(
         _imports_allowed.get(),
-        f"the risk {name!r} is code of a module, which is not imported because a file names it. Import it "
-        "first by pyro_fairvae.risks.custom.resolve.",
+        f"the risk {name!r} refers to a module, which is not imported because the name comes from a file. "
+        "Import it first by pyro_fairvae.risks.custom.resolve.",
     )
     module_name, _, attribute = name.partition(":")
     module = _imported(module_name)
-    choose(f"function of {module_name}", attribute, [each for each in vars(module) if each[0] != "_"])
+    choose(f"function of {module_name}", attribute, [public for public in vars(module) if public[0] != "_"])
     function = getattr(module, attribute)
     return register(name, function, getattr(function, "bound", None), getattr(function, "metric", None))
 
@@ -176,7 +177,7 @@ _imports_allowed: ContextVar[bool] = ContextVar("imports_allowed", default=True)
 
 @contextmanager
 def without_imports() -> Iterator[None]:
-    """Inside, :func:`resolve` refuses to import: for settings that came out of a file."""
+    """Inside the ``with`` block :func:`resolve` does not import modules: for settings read from a file."""
     token = _imports_allowed.set(False)
     try:
         yield
@@ -197,7 +198,7 @@ def _imported(name: str) -> ModuleType:
             f"there is no module {reason.name!r} in {here} or among the installed ones; a risk of your own "
             "is named as module:function."
         ) from reason
-    except Exception as reason:  # whatever the user's own code raises
+    except Exception as reason:  # user code may raise anything
         raise InputError(
             f"the module {name} of the risk cannot be imported: {type(reason).__name__}, {reason}."
         ) from reason

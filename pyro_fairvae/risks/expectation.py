@@ -16,16 +16,16 @@ from pyro_fairvae.risks.custom import CustomRisk
 from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps
 from pyro_fairvae.risks.smooth_penalty import pull
 
-DRAWN_AT_ONCE = 1 << 19  # numbers of a member drawn at a time, which bounds the memory of one evaluation
+DRAWN_AT_ONCE = 1 << 19  # numbers drawn at a time per member, which bounds the memory of one evaluation
 
 
 class Estimate(NamedTuple):
-    """A risk, the standard error that drawing samples gives it, and what the objective adds for it."""
+    """A risk, its Monte Carlo standard error, and the penalty that the objective adds."""
 
     value: Tensor  # (members,)
     standard_error: Tensor  # (members,)
     penalty: Tensor  # (members,)
-    cells: Tensor  # how far the rate of each cell is from that over all groups, (members, cells)
+    cells: Tensor  # rate of each cell minus the rate over all groups, (members, cells)
 
 
 def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
@@ -36,9 +36,9 @@ def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
     Parameters
     ----------
     epsilon : float
-        ε, the error that the Monte Carlo risk may have.
+        ε, the largest acceptable error of the Monte Carlo risk.
     delta : float
-        δ, the probability with which it may be larger, within (0, 1).
+        δ, the probability that the error is larger, within (0, 1).
     bound : float
         C, the largest value of the risk.
 
@@ -62,24 +62,24 @@ class ExpectedRisk:
     r"""An estimate Ê of the expectation of F(P_f, y, a) over imputed labels and groups, and its penalty.
 
     ``sampled``, the paper's: (1/N) Σ_s F(P_f, y⁽ˢ⁾, a⁽ˢ⁾), with (y, a)⁽ˢ⁾ drawn from an imputation; λÊ.
-    ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It lies below the sampled
-    one by what the draws add to |gap|, and the two meet as cells grow.
-    ``smoothed``: at the expected cell sums, too, but λF is rounded off at 0 (:func:`pull`). A user's own F
-    and the vanilla risk, which are of draws, take the mean of the draws' differences.
+    ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It is lower than the sampled
+    one, since the noise of draws increases |gap|; the two converge as cells grow.
+    ``smoothed``: also at the expected cell sums, but λF is smoothed at 0 (:func:`pull`). A custom F and the
+    vanilla risk, which are functions of draws, use the mean of the draws' differences.
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
     from 0. With ``memory < 1`` cell sums are averaged over earlier batches, the latest weighing ``memory``.
     F is evaluated at the averaged sums, and its derivative there is applied to the current batch's sums
     (after the stochastic compositional gradients of Wang, Fang and Liu 2017); the current batch enters the
-    average afterwards, so that its noise does not meet itself. ``sampled`` with ``memory = 1`` is the paper's
-    plain estimator.
+    average afterwards, so that the derivative does not depend on the noise of the current batch. ``sampled``
+    with ``memory = 1`` is the paper's plain estimator.
 
     *Empty cells.* A sample in which a cell that F needs is empty is left out of the average: the
     result is E[F | every cell has a row]. Counting its gap as 0 instead would pull the risk towards 0
-    exactly where a group is rare. Where no sample is whole, the comparisons that can be made are
-    averaged; where none can be made, the risk is 0 and has no gradient.
+    exactly where a group is rare. If no sample has all cells, the possible comparisons are
+    averaged; if none is possible, the risk is 0 and has no gradient.
 
-    *A user's own F* is taken on the draws themselves, so it has no memory and no expected form.
+    *A custom F* is evaluated on the draws themselves, so it has no memory and no expected form.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ExpectedRisk:
     def __call__(
         self, class_logits: Tensor, imputed: Tensor, weight: Tensor, noise: MemberNoise | None = None
     ) -> Estimate:
-        """The risk of each member, whose λ is ``weight``; draws are made of ``noise`` where it is given.
+        """The risk of each member, whose λ is ``weight``; draws use ``noise`` if it is given.
 
         Logits are (members, rows, classes), imputed is (members, rows, classes, groups).
         """
@@ -120,7 +120,7 @@ class ExpectedRisk:
         return self.of_sums(self.cell_sums(predictions, imputed, self.samples, noise), weight)
 
     def of_sums(self, now: CellSums, weight: Tensor) -> Estimate:
-        """The risk at sums (members, samples, …), which are remembered."""
+        """The risk at sums (members, samples, …), which also update the memory."""
         assert isinstance(self.risk, ComposedRisk)
         sums = self._remember(now)
         gaps = self.risk(sums)
@@ -129,8 +129,10 @@ class ExpectedRisk:
         if self.stiffness is None:
             penalty = weight * value
         else:
-            each = used[..., None, None] * self.risk.differences(sums)
-            penalty = pull(each.sum(1) / used.sum(1).clamp(min=1)[:, None, None], weight, self.stiffness)
+            differences = used[..., None, None] * self.risk.differences(sums)
+            penalty = pull(
+                differences.sum(1) / used.sum(1).clamp(min=1)[:, None, None], weight, self.stiffness
+            )
         return Estimate(value, standard_error, penalty, self.risk.cells(sums).detach().mean(1).flatten(1))
 
     def average(self, sums: CellSums) -> Tensor:
@@ -179,7 +181,7 @@ class ExpectedRisk:
 
 
 def _used(gaps: Gaps) -> Tensor:
-    """Weight 1 for the samples that count: whole ones, or where there is none those that compare anything."""
+    """Weight 1 for samples with all cells, or if there is none for those with any comparison; else 0."""
     return torch.where(gaps.whole.any(-1, keepdim=True), gaps.whole, gaps.some).to(gaps.value.dtype)
 
 
@@ -205,12 +207,12 @@ def draw_cell_sums(
     """Sums over cells for each of ``samples`` draws of (y, a) for every row.
 
     ``predictions`` is P_f, (members, rows, groups or 1, classes); ``imputed`` is (members, rows, classes,
-    groups), and zero throughout for rows that take no part. The sums are (members, samples, …) as in
+    groups), and all zero for rows that are excluded. The sums are (members, samples, …) as in
     :class:`CellSums`; gradients reach ``predictions`` alone.
     """
     classes, groups = imputed.shape[-2:]
     upper = imputed.flatten(-2).cumsum(-1)
-    # Rounding must not leave a draw without a cell.
+    # Every draw must get a cell despite rounding.
     upper[..., -1] = torch.where(upper[..., -1] > 0, torch.inf, 0.0)
     lower = torch.cat([torch.zeros_like(upper[..., :1]), upper[..., :-1]], dim=-1)
     predictions = predictions.expand(-1, -1, groups, -1)
@@ -261,12 +263,13 @@ def relaxed_cell_sums(
 ) -> CellSums:
     """Sums over cells whose draws of y and a have a gradient, by straight-through Gumbel-softmax.
 
-    For the ablation, in which the risk may move what defines it. ``log_label`` is (members, rows, classes)
-    and ``log_group`` (members, rows, groups), both up to a constant for each row.
+    For the ablation, in which the gradient of the risk also reaches the imputed labels and groups.
+    ``log_label`` is (members, rows, classes) and ``log_group`` (members, rows, groups), both up to a constant
+    for each row.
     """
 
     def draw(logits: Tensor) -> Tensor:
-        finite = logits.clamp(min=-60.0)  # a gradient through −∞ is none
+        finite = logits.clamp(min=-60.0)  # no gradient passes through −∞
         repeated = finite.unsqueeze(1).expand(-1, samples, -1, -1)
         if noise is None:
             return functional.gumbel_softmax(repeated, tau=temperature, hard=True)

@@ -4,9 +4,10 @@ Every composed risk needs only the mass of each cell and the sum of predictions 
 
 .. math:: m_{ya} = \sum_i [y_i = y, a_i = a], \qquad s_{yac} = \sum_i [y_i = y, a_i = a] P_f(c|x_i),
 
-so sums can be added over batches, samples or rows before a risk is taken of them. A rate turns sums into
-r_{ja}, a rate for each comparison j and group a; a gap says how far the groups of a comparison are apart;
-comparisons are combined by their maximum, mean or sum. An empty cell has no rate and leaves its comparison.
+so sums can be added over batches, samples or rows before a risk is computed. A rate turns sums into
+r_{ja}, a rate for each comparison j and group a; a gap measures the difference between the groups of a
+comparison; comparisons are combined by their maximum, mean or sum. An empty cell has no rate and is excluded
+from its comparison.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 
-NOBODY = 1e-12  # a rate below which nobody is decided for
-LEAST_SHARE = 1e-6  # of the highest rate, below which a ratio of rates grows no further
+NOBODY = 1e-12  # a rate below which no row counts as decided for
+LEAST_SHARE = 1e-6  # of the highest rate; a ratio of rates is capped below it
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class CellSums:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates to be compared over groups: sums and masses, each (…, comparisons, groups)."""
+    """Rates to compare between groups: sums and masses, both (…, comparisons, groups)."""
 
     total: Tensor
     mass: Tensor
@@ -57,12 +58,12 @@ class Rates:
 
 def odds(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = y | Y = y, A = a), a comparison for each class y."""
-    own = torch.diagonal(sums.predicted, dim1=-3, dim2=-1).transpose(-1, -2)
-    return Rates(own[..., classes, :], sums.mass[..., classes, :])
+    correct = torch.diagonal(sums.predicted, dim1=-3, dim2=-1).transpose(-1, -2)
+    return Rates(correct[..., classes, :], sums.mass[..., classes, :])
 
 
 def odds_across(sums: CellSums, classes: list[int]) -> Rates:
-    """The same rates, all in one comparison, so that different classes are compared, too."""
+    """The same rates, all in one comparison, so that different classes are also compared."""
     rates = odds(sums, classes)
     return Rates(rates.total.flatten(-2).unsqueeze(-2), rates.mass.flatten(-2).unsqueeze(-2))
 
@@ -104,12 +105,12 @@ def mean_over_pairs(rates: Rates) -> Tensor:
 
 
 def excess_ratio(rates: Rates) -> Tensor:
-    r"""max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and hardly bounded.
+    r"""max_a r_a / min_a r_a − 1, which is 0 where groups are equal, and has a very large bound.
 
     With h the highest rate, l the lowest and s = l / h it is :math:`(1 - s) / \max(s, 10^{-6})`: never
-    negative, and at most a million, where l is 0. It is a function of s alone, so it stays as it is when all
-    rates fall in proportion, and nothing is won by deciding for fewer people; its gradient is at a right
-    angle to the rates. Where h is below 10⁻¹² nobody is decided for, rates are equal, and it is 0 without a
+    negative, and at most a million, where l is 0. It is a function of s alone, so it does not change when
+    all rates fall in proportion, and deciding for fewer people does not lower it; its gradient is orthogonal
+    to the rates. Where h is below 10⁻¹² nobody is decided for, rates are equal, and it is 0 without a
     gradient.
     """
     highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
@@ -142,14 +143,14 @@ def _shares(rates: Rates) -> Tensor:
 
 
 class Gaps(NamedTuple):
-    """F, whether it is of all cells (``whole``), and whether anything could be compared (else F is 0)."""
+    """F, whether no cell is empty (``whole``), and whether any comparison is possible (else F is 0)."""
 
     value: Tensor
     whole: Tensor
     some: Tensor
 
 
-# Gaps that are the largest of signed differences.
+# Gaps that are the maximum of absolute values of signed differences.
 SIGNED: dict[Callable[[Rates], Tensor], Callable[[Rates], Tensor]] = {
     spread: pair_differences,
     from_overall: differences_from_overall,
@@ -159,7 +160,7 @@ CLASS_SETS: dict[str, Callable[[int], list[int]]] = {
     "first": lambda classes: [0],
     "last": lambda classes: [classes - 1],
 }
-# Over comparisons, of which those that cannot be made have a gap of 0.
+# Combine gaps over comparisons; impossible comparisons have a gap of 0.
 COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "max": lambda gaps, comparable: gaps.amax(-1),
     "mean": lambda gaps, comparable: gaps.sum(-1) / comparable.sum(-1).clamp(min=1),
@@ -173,7 +174,7 @@ class ComposedRisk:
 
     ``classes`` is S_y: a name of :data:`CLASS_SETS` or the classes themselves. ``bound`` is the constant C of
     the paper's Theorem 1, F ∈ [0, C], given the numbers of classes and groups; None: F is unbounded, and
-    the theorem says nothing about it.
+    the theorem does not apply.
     """
 
     name: str
@@ -193,7 +194,7 @@ class ComposedRisk:
     def differences(self, sums: CellSums) -> Tensor:
         """d, (…, blocks, size), of which F is the mean over blocks of the largest |d|.
 
-        Differences are signed where the gap is one of differences; else F itself is the only one.
+        Signed differences if the gap is in :data:`SIGNED`; else F itself is the only entry.
         """
         if self.gap not in SIGNED:
             return self(sums).value[..., None, None]
@@ -206,7 +207,7 @@ class ComposedRisk:
         return signed / share.unsqueeze(-1)
 
     def cells(self, sums: CellSums) -> Tensor:
-        """How far the rate of each cell is from that over all groups, (…, comparisons, groups)."""
+        """Rate of each cell minus the rate over all groups, (…, comparisons, groups)."""
         return differences_from_overall(self._rates(sums))
 
     def _rates(self, sums: CellSums) -> Rates:
@@ -219,13 +220,13 @@ class ComposedRisk:
         outside = [c for c in self.classes if not 0 <= c < classes]
         require(
             not outside and len(self.classes) > 0,
-            f"the risk {self.name!r} was asked for classes {list(self.classes)}, but the data have the "
-            f"classes 0 to {classes - 1}; name some of those.",
+            f"the risk {self.name!r} was given risk_classes {list(self.classes)}, but the data have the "
+            f"classes 0 to {classes - 1}; choose from those.",
         )
         return list(self.classes)
 
     def over(self, classes: tuple[int, ...] | None) -> ComposedRisk:
-        """The same risk over other classes S_y; None leaves it as it is."""
+        """The same risk over other classes S_y; None returns it unchanged."""
         return self if classes is None else replace(self, classes=classes)
 
 
@@ -237,7 +238,7 @@ _RISKS = {
         ComposedRisk("deopp", odds, spread, classes="last"),
         ComposedRisk("predictive_equality", odds, spread, classes="first"),
         ComposedRisk("tpr", odds, spread),  # ΔTPR with y = y'
-        ComposedRisk("tpr_printed", odds_across, spread),  # as the paper prints it, y ≠ y' compared, too
+        ComposedRisk("tpr_printed", odds_across, spread),  # as printed in the paper, y ≠ y' also compared
         ComposedRisk("ddp", parity, spread),
         ComposedRisk("ddp_overall", parity, from_overall),
         ComposedRisk("mean_difference", parity, mean_over_pairs, classes="last"),
@@ -248,11 +249,11 @@ _RISKS = {
         ),
     )
 }
-# The composed risks by name. Each has a metric of decisions as its twin, so others come in by
-# :func:`pyro_fairvae.evaluation.register`, with theirs.
+# The composed risks by name. Each has a matching metric of decisions, so others are added together with
+# their metric by :func:`pyro_fairvae.evaluation.register`.
 RISKS: Mapping[str, ComposedRisk] = MappingProxyType(_RISKS)
 
 
 def add_risk(risk: ComposedRisk) -> None:
-    """For :func:`pyro_fairvae.evaluation.register`, which sees to the twin."""
+    """Add a risk; called by :func:`pyro_fairvae.evaluation.register`, which adds the matching metric."""
     _RISKS[risk.name] = risk

@@ -1,9 +1,8 @@
-"""What is assumed of the groups and labels that nobody stated.
+"""Imputation of unstated groups and labels.
 
-An imputer says P(y, a | x, ỹ, ã) of every row, (members, rows, classes, groups), and 0 throughout of a row
-that takes no part in the risk. A stated label or group whose channel cannot misstate comes out with
-probability 1. Labels and groups define the metric and do not answer for it, so no imputer lets a gradient
-through.
+An imputer returns P(y, a | x, ỹ, ã) of every row, (members, rows, classes, groups), with zeros for a row that
+is excluded from the risk. A stated label or group whose channel cannot misstate has probability 1. Labels and
+groups define the metric and must not be changed to lower it, so no imputer passes a gradient.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Beliefs:
-    """What is known of a batch, each (members, rows, …)."""
+    """Log-probabilities of labels and groups of a batch, each (members, rows, …)."""
 
     label: Tensor  # log P_g(y|x) P(ỹ|y), (…, classes)
     group: Tensor  # log h(a|x) P(ã|a), (…, groups)
     grouper: Tensor  # log r(a|x,y), (…, classes, groups)
     group_channel: Tensor  # log P(ã|a), (…, groups)
-    classified: Tensor  # log g(y|x) P(ỹ|y), (…, classes); what the vanilla risk draws labels from
+    classified: Tensor  # log g(y|x) P(ỹ|y), (…, classes); the vanilla risk draws labels from it
     group_stated: Tensor  # whether ã is a group
 
     @property
@@ -33,12 +32,12 @@ class Beliefs:
 
 
 def _softmax(log_joint: Tensor) -> Tensor:
-    """Normalised over the last two dimensions; 0 for rows that are −∞ throughout."""
+    """Normalise over the last two dimensions; 0 for rows whose entries are all −∞."""
     return log_joint.flatten(-2).softmax(-1).nan_to_num(0.0).view_as(log_joint)
 
 
 def by_features(beliefs: Beliefs) -> Tensor:
-    """P_g(y|x,ỹ) q(a|x,ã), as in the paper: a is imputed without a look at y."""
+    """P_g(y|x,ỹ) q(a|x,ã), as in the paper: a is imputed without y."""
     return _softmax(beliefs.label.unsqueeze(-1) + beliefs.group.unsqueeze(-2))
 
 
@@ -55,13 +54,13 @@ def rounded(beliefs: Beliefs) -> Tensor:
 
 
 def stated_rows(beliefs: Beliefs) -> Tensor:
-    """The paper's imputation on rows with a stated group; the others take no part."""
+    """The paper's imputation on rows with a stated group; other rows are excluded."""
     stated = beliefs.group_stated.expand(beliefs.group.shape[:-1])[..., None, None]
     return by_features(beliefs).masked_fill(~stated, 0.0)
 
 
 def by_control_variate(beliefs: Beliefs) -> Tensor:
-    r"""Rows with a stated group as the anchor, imputations without ã as a control variate:
+    r"""Rows with a stated group, corrected by imputations without ã as a control variate:
 
     .. math:: P_g(y|x,\tilde y)\, r(a|x,y) + \frac{[\tilde a \ne ∅]}{P(\tilde a|a=\tilde a)}
               \big( P(y,a|x,\tilde y,\tilde a) - P_g(y|x,\tilde y)\, r(a|x,y) \big).
@@ -85,8 +84,8 @@ IMPUTERS: dict[str, Callable[[Beliefs], Tensor]] = {
     "control_variate": by_control_variate,
 }
 
-PROBABILITIES = ("outcome", "features", "rounded")  # those that say of every row what its group may be
-# Which of those stands in for the others where every row needs a probability.
+PROBABILITIES = ("outcome", "features", "rounded")  # imputers that give group probabilities for every row
+# Their replacements for the other imputers where every row needs a probability.
 STANDS_IN = {"control_variate": "outcome", "stated": "features"}
 
 

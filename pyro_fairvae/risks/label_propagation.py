@@ -1,4 +1,4 @@
-"""P_g as a Gaussian field: unstated labels from the stated ones of rows that look alike."""
+"""P_g as a Gaussian field: unstated labels from the stated labels of similar rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 
-LANDMARKS = 10_000  # rows among which neighbours are sought, so that a graph costs O(rows)
+LANDMARKS = 10_000  # rows among which neighbours are searched, so that a graph costs O(rows)
 RETURN = 0.01  # η, the chance that a walk on the graph ends at the classes' prevalence
 
 
@@ -23,21 +23,21 @@ def propagate_labels(features: Tensor, y_obs: Tensor, classes: int, neighbours: 
 
     .. math:: (D_u - (1-\eta) W_{uu}) f_u = (1-\eta) W_{ul} f_l + \eta D_u \pi,
 
-    where with chance η a row is told the prevalence π of the stated labels (their "dongle" nodes), which
-    also answers for parts of the graph without a stated label. Neighbours are sought among at most
+    where with probability η a row takes the prevalence π of the stated labels (their "dongle" nodes), which
+    also covers parts of the graph without a stated label. Neighbours are searched among at most
     ``LANDMARKS`` rows; the system is sparse and solved by conjugate gradients.
     """
     rows = len(features)
     require(neighbours >= 1, f"the graph needs at least 1 neighbour for each row, got {neighbours}.")
     known = (y_obs < classes).cpu().numpy()
-    require(bool(known.any()), "a Gaussian field needs stated labels, but there is none; use the head.")
+    require(bool(known.any()), "a Gaussian field needs stated labels, but got none; use labeller 'head'.")
     stated = np.eye(classes + 1)[y_obs.cpu().numpy()][:, :classes]
-    found = stated.copy()
+    probabilities = stated.copy()
     if known.all():
-        return torch.from_numpy(found)
+        return torch.from_numpy(probabilities)
     graph = similarity_graph(features.detach().float().cpu().numpy(), min(neighbours, rows - 1))
     degree = np.asarray(graph.sum(1)).ravel()
-    # A row that is infinitely far from all others is told the prevalence alone.
+    # A row that is infinitely far from all others gets the prevalence alone.
     degree = np.where(degree > 0, degree, 1.0)
     unknown = np.flatnonzero(~known)
     prevalence = stated[known].mean(0)
@@ -46,16 +46,16 @@ def propagate_labels(features: Tensor, y_obs: Tensor, classes: int, neighbours: 
     right = (1 - RETURN) * (to_unknown @ stated) + RETURN * np.outer(degree[unknown], prevalence)
     scale = sparse.diags(1 / degree[unknown])
     for c in range(classes):
-        found[unknown, c], failed = cg(system, right[:, c], rtol=1e-6, M=scale)
+        probabilities[unknown, c], failed = cg(system, right[:, c], rtol=1e-6, M=scale)
         if failed:
             raise ArithmeticError(f"the Gaussian field did not converge in {failed} steps.")
-    found = found.clip(0, 1)
-    return torch.from_numpy(found / found.sum(1, keepdims=True))
+    probabilities = probabilities.clip(0, 1)
+    return torch.from_numpy(probabilities / probabilities.sum(1, keepdims=True))
 
 
 def similarity_graph(features: np.ndarray, neighbours: int) -> sparse.csr_matrix:
     """Symmetric weights between each row and its nearest landmarks, (rows, rows) and sparse."""
-    from sklearn.neighbors import NearestNeighbors  # few fits need it
+    from sklearn.neighbors import NearestNeighbors  # imported here since few fits need it
 
     rows = len(features)
     landmarks = np.random.default_rng(0).permutation(rows)[:LANDMARKS]

@@ -1,4 +1,4 @@
-"""From logits to the P_f of a risk: decisions, softened so that they have a gradient."""
+"""Relaxations: from logits to P_f of a risk, decisions softened so that they have a gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyro_fairvae.base.errors import choose, require
 def softened_step(logits: Tensor, temperature: float) -> Tensor:
     r"""The paper's softened step: :math:`\sigma(\mathrm{logit}/T)` for two classes, softmax of l/T for more.
 
-    As T falls it tends to the rounded prediction, which is what a metric on decisions sees; at T = 1 it is
+    As T falls it tends to the rounded prediction, which a metric on decisions uses; at T = 1 it is
     the randomised classifier.
     """
     return (logits / temperature).softmax(-1)
@@ -66,7 +66,7 @@ def relaxation(name: str, width: float, thresholds: tuple[float, ...] = (0.5,)) 
 
 
 def shift(logits: Tensor, thresholds: tuple[float, ...]) -> Tensor:
-    """Logits whose largest is the decision at thresholds τ: (…, classes) to (…, groups or 1, classes)."""
+    """Logits whose argmax is the decision at thresholds τ: (…, classes) to (…, groups or 1, classes)."""
     tau = torch.tensor(thresholds, dtype=logits.dtype, device=logits.device).logit()
     against = torch.cat([tau.new_zeros(len(tau), logits.shape[-1] - 1), tau.unsqueeze(-1)], dim=-1)
     return logits.unsqueeze(-2) - against

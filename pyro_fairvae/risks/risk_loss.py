@@ -1,4 +1,4 @@
-"""The risk as the objective takes it: which one, of which imputation, and where its gradient may go."""
+"""The risk in the objective: its settings, the imputation it uses, and where its gradient flows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRADIENTS = ("stopped", "vanilla")
 
 @dataclass(frozen=True)
 class RiskSettings:
-    """Everything about the fairness risk but its weight.
+    """All settings of the fairness risk except its weight.
 
     Attributes
     ----------
@@ -48,21 +48,21 @@ class RiskSettings:
     """
 
     risk: str = option(
-        "deo", lambda: f"fairness risk: {', '.join(RISKS)}, or a function of your own as module:function"
+        "deo", lambda: f"fairness risk: {', '.join(RISKS)}, or your own function as module:function"
     )
     risk_classes: tuple[int, ...] | None = option(
-        None, "S_y, classes that the risk compares, instead of its own"
+        None, "S_y, classes that the risk compares, instead of its default ones"
     )
     risk_estimator: str = option(
         "smoothed",
-        "smoothed (λF at expected cell sums, rounded off at 0), expected (λF at expected cell sums), or "
+        "smoothed (λF at expected cell sums, smoothed at 0), expected (λF at expected cell sums), or "
         "sampled (λ times the mean of N draws, the paper's)",
     )
     samples: int = option(100, "N, Monte Carlo samples of groups and labels, where the estimator draws")
     stiffness: float = option(20.0, "ρ of smoothed: pull for each unit of a gap, up to λ")
     refine_decisions: float | None = option(
         None,
-        "ρ at which decisions are refined on all rows after training; 0: they stay as trained (default: 50 "
+        "ρ at which decisions are refined on all rows after training; 0: no refinement (default: 50 "
         "for smoothed, else 0)",
     )
     relaxation: str = option(
@@ -73,7 +73,7 @@ class RiskSettings:
     temperature: float = option(0.2, "T of the relaxation")
     thresholds: tuple[float, ...] = option(
         (0.5,),
-        "τ, probability above which class 1 is decided; one, or one for each group with commas between",
+        "τ, probability above which class 1 is decided; one, or one for each group, separated by commas",
     )
     memory: float | None = option(
         None,
@@ -90,7 +90,7 @@ class RiskSettings:
         "P_g, unstated labels: head, or propagation (a Gaussian field on a graph of nearest neighbours)",
     )
     neighbours: int = option(10, "neighbours of a row in the graph of propagation")
-    propagation_every: int = option(5, "epochs after which labels are propagated anew")
+    propagation_every: int = option(5, "epochs between two propagations of labels")
     risk_gradient: str = option(
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
@@ -143,7 +143,7 @@ class RiskSettings:
             "nothing can be drawn from the imputer 'control_variate'; use the risk_estimator "
             "smoothed or expected.",
         )
-        # The module of a risk is imported where it is trained, and not where settings are read from a file.
+        # The module of a risk is imported for training, not when settings are read from a file.
         RiskLoss(self, CustomRisk(self.risk, _not_imported) if is_reference(self.risk) else None)
 
     @property
@@ -153,13 +153,13 @@ class RiskSettings:
         return self.refine_decisions
 
     def chosen(self) -> ComposedRisk | CustomRisk:
-        """The risk itself; one that is named as module:function is imported now, if it was not before."""
+        """The risk itself; a risk named as module:function is imported now, unless it was before."""
         if self.risk not in RISKS:
             return resolve(self.risk) if is_reference(self.risk) else CUSTOM[self.risk]
         return RISKS[self.risk].over(self.risk_classes)
 
     def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
-        """The class and group of each cell that the risk compares; none for a user's own."""
+        """The class and group of each cell that the risk compares; empty for a custom risk."""
         risk = self.chosen()
         compared = risk.classes_of(classes) if isinstance(risk, ComposedRisk) else []
         return [(y, a) for y in compared for a in range(groups)]
@@ -180,12 +180,12 @@ class RiskSettings:
 
 
 def _not_imported(predictions: Tensor, y: Tensor, a: Tensor) -> Tensor:
-    """Stands in for a risk of which only the name is known."""
-    raise AssertionError("a risk must be resolved before it is taken")
+    """Placeholder for a risk whose module is not imported yet."""
+    raise AssertionError("a risk must be resolved before it is evaluated")
 
 
 class RiskLoss:
-    """Ê by its settings, stateful through the estimator's memory."""
+    """The estimate Ê for some settings; its state is the estimator's memory."""
 
     def __init__(self, settings: RiskSettings, risk: ComposedRisk | CustomRisk | None = None) -> None:
         self.settings = settings
@@ -202,12 +202,12 @@ class RiskLoss:
         )
 
     def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
-        r"""What flipping decisions costs, (members,): a classification risk on the fairness risk's scale.
+        r"""Cost of changing decisions, (members,): a classification risk on the fairness risk's scale.
 
         It is the expected error of the softened decisions,
         :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
         """
-        label, group = (held.detach().softmax(-1) for held in (beliefs.label, beliefs.group))
+        label, group = (log_p.detach().softmax(-1) for log_p in (beliefs.label, beliefs.group))
         right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
         return 1 - (right * group).sum(-1).mean(-1)
 

@@ -1,4 +1,4 @@
-"""λF rounded off at 0: a penalty that a large λ does not turn into a collapse."""
+"""λF smoothed at 0: a penalty under which training does not collapse at a large λ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pull(differences: Tensor, weight: Tensor, stiffness: float) -> Tensor:
               \mu = \Pi_\lambda(\rho\, d),
 
     where Π projects onto those multipliers and ρ is ``stiffness``. Far from fairness that is the gradient of
-    λF itself; near it the pull fades with d, where the gradient of λF would jump between −λ and λ with the
+    λF itself; near it the pull vanishes with d, where the gradient of λF would jump between −λ and λ with the
     sign of a noisy difference. ``weight`` is λ, (members,).
     """
     return (project(stiffness * differences.detach(), weight) * differences).sum((-1, -2))
@@ -25,7 +25,7 @@ def pull(differences: Tensor, weight: Tensor, stiffness: float) -> Tensor:
 def project(multipliers: Tensor, radius: Tensor) -> Tensor:
     """The nearest multipliers, (members, blocks, size), with Σ|μ| ≤ radius / blocks in each block.
 
-    Soft thresholding at the level at which the sum is met (Duchi et al. 2008).
+    Soft thresholding at the level that satisfies the constraint (Duchi et al. 2008).
     """
     blocks, size = multipliers.shape[-2:]
     bound = (radius / blocks)[:, None, None]
@@ -34,5 +34,5 @@ def project(multipliers: Tensor, radius: Tensor) -> Tensor:
     place = torch.arange(1, size + 1, device=multipliers.device)
     levels = (falling.cumsum(-1) - bound) / place
     kept = (falling > levels).sum(-1, keepdim=True).clamp(min=1)
-    level = levels.gather(-1, kept - 1).clamp(min=0)  # 0 where the sum is met already
+    level = levels.gather(-1, kept - 1).clamp(min=0)  # 0 where the constraint holds already
     return multipliers.sign() * (magnitude - level).clamp(min=0)

@@ -1,1 +1,1 @@
-"""What rows are made of: observed tables, attributes with their groups, images as rows."""
+"""The types of rows: observed tables, attributes with their groups, images as rows."""

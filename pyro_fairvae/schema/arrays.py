@@ -1,4 +1,4 @@
-"""Kinds of arrays that tables are made of."""
+"""Array types used in tables."""
 
 from __future__ import annotations
 

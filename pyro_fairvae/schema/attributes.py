@@ -1,4 +1,4 @@
-"""Which groups there are, and what can be written down about them."""
+"""Attributes, the groups they define, and the outcomes that can be observed for them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from pyro_fairvae.base.errors import require
 
 UNAVAILABLE = "unavailable"  # the name of ∅
-OWN, OTHER, EVERY = "own", "other", "every"  # what priors call values without naming them
+OWN, OTHER, EVERY = "own", "other", "every"  # keywords by which priors refer to values
 RESERVED = {UNAVAILABLE, OWN, OTHER, EVERY}
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """One attribute or several, each with its values and an ∅ of its own.
+    """One or several attributes, each with its values and its own ∅.
 
     A group is a value of each attribute, an outcome a value or ∅ of each. Both are numbered in the order of
     ``itertools.product``, so a single attribute of G values has the groups 0 to G − 1 and the outcomes 0 to
@@ -52,12 +52,12 @@ class Attributes:
     def __post_init__(self) -> None:
         require(
             len(self.names) == len(self.values) > 0 and len(set(self.names)) == len(self.names),
-            f"attributes {list(self.names)} need different names, and values for each.",
+            f"attributes {list(self.names)} must have distinct names, and values for each name.",
         )
         for name, values in zip(self.names, self.values, strict=True):
             require(
                 len(set(values)) == len(values) >= 2 and not RESERVED & set(values),
-                f"attribute {name!r} needs at least two different values, none of them called "
+                f"attribute {name!r} needs at least two distinct values, none of them named "
                 f"{', '.join(sorted(RESERVED))}; got {list(values)}.",
             )
 
@@ -84,7 +84,7 @@ class Attributes:
 
     @property
     def outcome_parts(self) -> np.ndarray:
-        """What each outcome says of each attribute, (outcomes, attributes); the number of values is ∅."""
+        """The value of each attribute in each outcome, (outcomes, attributes); the number of values is ∅."""
         return np.array(list(product(*(range(len(values) + 1) for values in self.values))))
 
     @property

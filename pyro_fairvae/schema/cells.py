@@ -1,4 +1,4 @@
-"""Cells of a class and a group, and the columns of a history that are about one."""
+"""Cells of a class and a group, and the names of their columns in a history."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Cell(NamedTuple):
 
     @property
     def column(self) -> str:
-        """The name of its column."""
+        """The name of the cell's column."""
         return f"cell_y{self.y}_a{self.a}"
 
     @classmethod
     def of_column(cls, name: str) -> Cell | None:
-        """The cell that a column is about; None of other columns."""
+        """The cell that a column describes; None for other columns."""
         match = _COLUMN.fullmatch(name)
         return None if match is None else cls(int(match[1]), int(match[2]))

@@ -1,4 +1,4 @@
-"""What the files of a model, a run, an audit and a grid hold: one typed schema for each.
+"""Typed schemas of the files of a model, a run, an audit and a grid.
 
 They are read by :func:`pyro_fairvae.base.documents.read_document`. A number that is not finite is null.
 """
@@ -29,7 +29,7 @@ class RateInterval(_Strict):
 
 
 class Rate(_Strict):
-    """What is known of one outcome of a row of a channel."""
+    """Posterior summary of one outcome of a row of a channel."""
 
     mean: Number
     q05: Number
@@ -251,7 +251,7 @@ class RowCounts(_Strict):
 
 
 class AuditDocument(_Strict):
-    """``audit.json``: what an audit came to."""
+    """``audit.json``: the results of an audit."""
 
     metrics: Annotated[list[MetricLine], Meta(min_length=1)]
     rates: Annotated[list[RateLine], Meta(min_length=1)]
@@ -263,19 +263,19 @@ class AuditDocument(_Strict):
 
 
 class CheckpointHeader(_Strict):
-    """What a checkpoint says of the fit that it belongs to."""
+    """The settings of the fit that a checkpoint belongs to."""
 
     config: dict[str, Option]
 
 
 class VersionMark(_Strict):
-    """Which version of the package the jobs of a folder were done by."""
+    """The version of the package that ran the jobs of a folder."""
 
     version: str
 
 
 class JobRecord(_Strict):
-    """The result of one job of a grid, with what it was asked for."""
+    """The result of one job of a grid, with its configuration."""
 
     version: str
     name: str
@@ -285,12 +285,12 @@ class JobRecord(_Strict):
 
 
 class StudyRows(_Strict):
-    """The lines of one part of a study, with the options that it was made with."""
+    """The rows of one part of a study, with the options used."""
 
     options: dict[str, Any]
     rows: list[dict[str, Any]]
 
 
 def as_plain(document: Any) -> Any:
-    """A document as dictionaries and lists, as it is written."""
+    """A document as dictionaries and lists, ready to be written as JSON."""
     return msgspec.to_builtins(document)

@@ -1,4 +1,4 @@
-"""Images as rows of a table: how a row is an image, and rows that stay on the disk until they are read."""
+"""Images as rows of a table: the layout of an image in a row, and rows that stay on disk until read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PixelRows:
     """Rows (rows, width), or (members, rows, width), of stored images; an index reads them as a tensor.
 
     ``stored`` is (images, width) in bytes, mapped from a file, so memory does not grow with the rows;
-    ``index`` says which image each row is. Read, a byte b becomes b / 127.5 − 1, in [−1, 1], on ``device``.
+    ``index`` is the image of each row. Reading maps a byte b to b / 127.5 − 1, in [−1, 1], on ``device``.
     """
 
     stored: Tensor
@@ -62,11 +62,11 @@ class PixelRows:
         return replace(self, device=torch.device(device), dtype=dtype or self.dtype)
 
     def take(self, key: Any) -> PixelRows:
-        """Some of the rows, still on the disk."""
+        """Some of the rows, without reading them from disk."""
         return replace(self, index=self.index[_on_cpu(key)])
 
     def bytes_of(self, key: Any) -> Tensor:
-        """Some of the rows in bytes, as they are stored."""
+        """Some of the rows as stored bytes."""
         chosen = self.index[_on_cpu(key)]
         return self.stored[chosen.flatten()].reshape(*chosen.shape, -1)
 
@@ -74,20 +74,20 @@ class PixelRows:
         return self.read(self.bytes_of(key))
 
     def read(self, stored: Tensor) -> Tensor:
-        """Bytes as numbers, on the device."""
+        """Convert stored bytes to numbers on the device."""
         return stored.to(self.device, non_blocking=True).to(self.dtype).div_(127.5).sub_(1)
 
     @staticmethod
     def stack(parts: Sequence[PixelRows]) -> PixelRows:
-        """Rows of their own for each member."""
+        """Stack rows so that each member has its own, (members, rows, width)."""
         require(
             all(part.stored.data_ptr() == parts[0].stored.data_ptr() for part in parts),
-            "members need images of the same store.",
+            "members must share one image store; build their rows from the same stored images.",
         )
         return replace(parts[0], index=torch.stack([part.index for part in parts]))
 
 
 def _on_cpu(key: Any) -> Any:
     if isinstance(key, tuple):
-        return tuple(_on_cpu(each) for each in key)
+        return tuple(_on_cpu(part) for part in key)
     return key.cpu() if isinstance(key, Tensor) else key

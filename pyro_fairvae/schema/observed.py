@@ -1,4 +1,4 @@
-"""What training may see: features, and what people wrote down about label and group.
+"""The data that training may see: features, and the observed label and group of each row.
 
 ``∅`` ("prefer not to say") is an observation, the last category of ``y_obs`` and of ``a_obs``:
 with ``C`` classes ``y_obs`` lies in ``0..C``, and ``y_obs == C`` means ∅.
@@ -20,14 +20,14 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 
-Features = Tensor | PixelRows  # x of a table: numbers, or images that are read when they are asked for
+Features = Tensor | PixelRows  # x of a table: numbers, or images that are read on access
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of ``x`` are made: numbers first, then one one-hot block after another.
+    """Layout of the columns of ``x``: numbers first, then the one-hot blocks.
 
-    ``names`` are those of the numbers and of the blocks, where they are known.
+    ``names`` are the names of the numbers and of the blocks, if known.
     """
 
     numbers: int
@@ -39,7 +39,7 @@ class Columns:
         return self.numbers + sum(self.blocks)
 
     def of(self, name: str) -> slice:
-        """The columns of x that a number or a category became."""
+        """The columns of x that encode a number or a category."""
         index = self.names.index(choose("column", name, self.names))
         if index < self.numbers:
             return slice(index, index + 1)
@@ -53,7 +53,7 @@ class Batch:
 
     ``x`` is (rows, columns) where members share their rows, or (members, rows, columns) where each
     has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``propagated_labels`` is P(y | row)
-    of each member, (members, rows, classes), where labels are imputed from outside of the program.
+    of each member, (members, rows, classes), where labels are imputed outside of the program.
     """
 
     x: Tensor
@@ -68,7 +68,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Observed:
-    """A table as it was written down: the only kind that training takes.
+    """A table as observed: the only kind that training accepts.
 
     It has no field for the true label or group. With C classes and one attribute of G values, C in ``y_obs``
     and G in ``a_obs`` stand for ∅, "prefer not to say".
@@ -78,13 +78,13 @@ class Observed:
     x : Tensor or PixelRows
         Features, (rows, columns), or (members, rows, columns) where each member has rows of its own.
     y_obs, a_obs : Tensor
-        ỹ and ã, what was written down of label and group, shaped as ``x`` without its columns.
+        ỹ and ã, the observed label and group, shaped as ``x`` without its columns.
     columns : Columns or Pixels
-        How the columns of ``x`` are made.
+        Layout of the columns of ``x``.
     classes, groups : int
-        How many there are.
+        Number of classes and of groups.
     attributes : Attributes, optional
-        What the groups are values of; one attribute unless given.
+        Attributes that define the groups; a single attribute unless given.
     class_names : tuple of str, optional
         ``"0"``, ``"1"``, … unless given.
 
@@ -110,7 +110,7 @@ class Observed:
     columns: Columns | Pixels
     classes: int
     groups: int
-    attributes: Attributes | None = None  # what the groups are values of; one attribute unless given
+    attributes: Attributes | None = None  # define the groups; a single attribute unless given
     class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -122,8 +122,8 @@ class Observed:
         require(
             (len(self.label_attributes.values[0]), self.group_attributes.groups)
             == (self.classes, self.groups),
-            f"{self.classes} classes and {self.groups} groups were given, but {self.class_names} and "
-            f"{self.group_attributes.group_names} name others.",
+            f"{self.classes} classes and {self.groups} groups were given, but class_names is "
+            f"{self.class_names} and attributes have the groups {self.group_attributes.group_names}.",
         )
         require(
             self.x.shape[:-1] == self.y_obs.shape == self.a_obs.shape,
@@ -138,7 +138,7 @@ class Observed:
                 not observed.is_floating_point()
                 and observed.numel() > 0
                 and bool(((observed >= 0) & (observed <= values)).all()),
-                f"{name} must hold whole numbers from 0 to {values}, which is ∅, and at least one of them.",
+                f"{name} must be a non-empty tensor of integers from 0 to {values}, where {values} is ∅.",
             )
         require(
             isinstance(self.x, PixelRows) or bool(self.x.isfinite().all()),
@@ -146,7 +146,7 @@ class Observed:
         )
         require(
             self.x.shape[-1] == self.columns.width,
-            f"x has {self.x.shape[-1]} columns, but its description has {self.columns.width}.",
+            f"x has {self.x.shape[-1]} columns, but columns describes {self.columns.width}.",
         )
 
     @property
@@ -156,7 +156,7 @@ class Observed:
 
     @property
     def label_attributes(self) -> Attributes:
-        """The label as an attribute: it has values and an ∅, too."""
+        """The label as an attribute, since it also has values and an ∅."""
         assert self.class_names is not None
         return Attributes.single(self.class_names, "label")
 
@@ -166,7 +166,7 @@ class Observed:
 
     @property
     def members(self) -> int | None:
-        """How many members have rows of their own; None where all share the same."""
+        """Number of members if each has its own rows; None if all share the same rows."""
         return self.x.shape[0] if self.x.dim() == 3 else None
 
     @property
@@ -188,7 +188,7 @@ class Observed:
         return Batch(self.x[key], self.y_obs[key], self.a_obs[key])
 
     def key(self, index: Tensor) -> Any:
-        """What picks the rows of ``index`` out of a tensor that is shaped like ``y_obs``."""
+        """The key that selects the rows of ``index`` from a tensor shaped like ``y_obs``."""
         if self.members is None:
             return index
         return torch.arange(self.members, device=index.device).unsqueeze(-1), index
@@ -231,7 +231,7 @@ class Observed:
 
 
 def rows_at_once(x: Features) -> int:
-    """How many rows to look at in one piece where no gradient is needed."""
+    """Number of rows to process at a time when no gradient is needed."""
     return 256 if isinstance(x, PixelRows) else 4096
 
 
@@ -240,7 +240,7 @@ def in_pieces(x: Features) -> Iterator[Tensor]:
     size = rows_at_once(x)
     for start in range(0, x.shape[-2], size):
         rows = slice(start, start + size)
-        # Rows are the last dimension of a picture's index.
+        # Rows are the last dimension of the index of images.
         yield x[..., rows] if isinstance(x, PixelRows) else x[..., rows, :]
 
 

@@ -70,14 +70,14 @@ def test_a_group_may_be_called_what_yaml_takes_for_something_else(names: tuple[s
         ("truthfull", "Did you mean 'truthful'"),
         ("{preset: flat, strength: 0}", "strength .* must be positive, got 0"),
         ("{preset: flat, strength: .nan}", "strength .* must be positive"),
-        ("{strenght: 3}", "cannot be several priors|a prior is one of|expected one of"),
+        ("{strenght: 3}", "must be a single prior|a prior is one of|expected one of"),
         ("{preset: flat, strenght: 3}", "Did you mean 'strength'"),
         ("{rows: {Femal: {own: 1, unavailable: 1}}}", "Did you mean 'Female'"),
         ("{rows: {Female: {Mal: 1, unavailable: 1}}}", "Did you mean 'Male'"),
         ("{rows: {Female: {own: 0, unavailable: 0}}}", "every outcome has the mass 0"),
         ("{rows: {Female: {own: -1, unavailable: 2}}}", "must be finite and not negative, got -1"),
         ("{rows: {Female: {own: 1}}}", "fewer than two outcomes"),
-        ("{rows: {Female: 3}}", "masses by outcome were expected"),
+        ("{rows: {Female: 3}}", "expected masses by outcome"),
         ("{preset: informed, rows: {Female: {unavailable: 0.5}}}", "needs rows .* and strength"),
         (
             "{preset: informed, strength: 5, rows: {Female: {unavailable: 0.8, Male: 0.4}}}",
@@ -87,14 +87,14 @@ def test_a_group_may_be_called_what_yaml_takes_for_something_else(names: tuple[s
         ("{race: flat}", "unknown attribute with a prior 'race'"),
         ("{gender: {given: [race]}}", "unknown attribute for gender to depend on 'race'"),
         ("[1, 2]", "a prior is one of"),
-        ("{preset: informed, strength: 9, rows: {Female: {unavailable: 0.5}}}", "says nothing of Male"),
+        ("{preset: informed, strength: 9, rows: {Female: {unavailable: 0.5}}}", "has no row for Male"),
         (
             "{preset: informed, strength: 9, rows: {every: {own: 0.5, unavailable: 0.3}}}",
             "sum to 0.8; make it 1",
         ),
         ("{given: {a: b}}", "given names the attributes"),
         ("{given: [race, race]}", "each once"),
-        ("{rows: {Female: {}}}", "masses by outcome were expected"),
+        ("{rows: {Female: {}}}", "expected masses by outcome"),
         ("{a: [", "not valid YAML"),
     ],
 )
@@ -106,7 +106,7 @@ def test_bad_priors_say_what_is_wrong(prior: str, complaint: str) -> None:
 def test_a_prior_that_forbids_what_the_data_say_names_the_row() -> None:
     made = channel("a", GENDER, "{rows: {every: {Female: 1, unavailable: 1}}}")
     made.check(torch.tensor([0, 2, 0]))
-    with pytest.raises(InputError, match="row 2 of the data says 'Male'"):
+    with pytest.raises(InputError, match="row 2 of the data states 'Male'"):
         made.check(torch.tensor([0, 2, 1]))
 
 

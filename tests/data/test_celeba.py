@@ -168,9 +168,9 @@ ROW = " ".join(["000003.jpg", *["1"] * 40])
 @pytest.mark.parametrize(
     ("line", "change", "words"),
     [
-        (1, "13", "says in its first line that it has 13 rows, but has 12: it is truncated"),
+        (1, "13", "states 13 rows in its first line, but has 12: it is truncated"),
         (1, "many rows", "begins with 'many rows', expected the number of its rows"),
-        (9, None, "that it has 12 rows, but has 11"),
+        (9, None, "states 12 rows in its first line, but has 11"),
         (5, ROW.replace(" 1", " 2", 1), "line 5: the value '2'; expected -1 or 0 for no and 1 for yes"),
         (5, ROW[:-2], "line 5: 40 values, expected 41"),
         (5, ROW + " 1", "line 5: 42 values, expected 41"),

@@ -240,7 +240,7 @@ def test_groups_that_a_model_does_not_know_are_named() -> None:
         ([], "nobody states"),
         (pd.DataFrame({"sex": ["m", "f"], "race": [None, None]}), "nobody states 'race'"),
         (pd.DataFrame([["m", "f"], ["f", "m"]], columns=["sex", "sex"]), "several columns called 'sex'"),
-        (pd.DataFrame([["m", "f"], ["f", "m"]], columns=[1, "1"]), "different names"),
+        (pd.DataFrame([["m", "f"], ["f", "m"]], columns=[1, "1"]), "distinct names"),
         (pd.DataFrame(index=range(3)), "has no column"),
         (np.zeros((2, 2, 2)), "shape"),
         ("mf", "shape"),

@@ -178,7 +178,7 @@ def test_a_damaged_cache_is_made_anew(damage: str, tmp_path: Path, capfd: pytest
     source = Counted()
     assert torch.equal(cached_images(source, NAMES, 8, tmp_path), truth())
     assert len(source.asked) == len(NAMES)
-    assert "is broken or altered; decoding the images anew" in capfd.readouterr().err
+    assert "is broken or altered; decoding the images again" in capfd.readouterr().err
 
 
 def test_a_copied_cache_is_read_after_its_checksum(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_truncated_zip_is_refused(tmp_path: Path) -> None:
     write_images(where, {"a.jpg": file_of(noise(0))})
     where.write_bytes(where.read_bytes()[:-40])
     with (
-        pytest.raises(InputError, match=r"is not a whole zip .*a folder images beside it"),
+        pytest.raises(InputError, match=r"is not a complete zip .*a folder images beside it"),
         open_images(where),
     ):
         pass
@@ -293,7 +293,9 @@ def test_a_cache_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         cached_images(Counted(), NAMES, 8, tmp_path / "file" / "cache")
 
 
-@pytest.mark.parametrize(("names", "side", "words"), [([], 8, "no image"), (NAMES, 0, "side of 0 pixels")])
+@pytest.mark.parametrize(
+    ("names", "side", "words"), [([], 8, "names is empty"), (NAMES, 0, "at least 1 pixel, got 0")]
+)
 def test_nothing_to_decode_is_refused(names: list[str], side: int, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         cached_images(Counted(), names, side, tmp_path)

@@ -137,7 +137,7 @@ def sums_of_cells(decided: np.ndarray, cells: np.ndarray) -> CellSums:
         (0.5, "must be a function"),
         (lambda *given: "much", "must return a finite number"),
         (lambda *given: float("nan"), "must return a finite number"),
-        (lambda y, decided: 0.0, "could not be taken"),
+        (lambda y, decided: 0.0, "could not be evaluated"),
     ],
 )
 @pytest.mark.usefixtures("_restored")

@@ -277,9 +277,9 @@ def test_tables_that_do_not_fit_are_refused_before_training(splits: Splits) -> N
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"y_obs": torch.full((210,), 5)}, "y_obs must hold whole numbers from 0 to 2"),
-        ({"a_obs": torch.full((210,), -1)}, "a_obs must hold whole numbers"),
-        ({"a_obs": torch.full((210,), 0.5)}, "a_obs must hold whole numbers"),
+        ({"y_obs": torch.full((210,), 5)}, "y_obs must be a non-empty tensor of integers from 0 to 2"),
+        ({"a_obs": torch.full((210,), -1)}, "a_obs must be a non-empty tensor of integers"),
+        ({"a_obs": torch.full((210,), 0.5)}, "a_obs must be a non-empty tensor of integers"),
         ({"x": torch.full((210, 12), torch.nan)}, "x holds values that are not finite"),
     ],
 )

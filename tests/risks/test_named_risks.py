@@ -94,7 +94,7 @@ def test_what_is_no_name_of_a_function_is_refused_at_once(name: str) -> None:
         ("own_risk:gaps", "function of own_risk 'gaps'.*gap"),
         ("own_risk:number", "must be a function, got int"),
         ("own_risk:flat", "must return a tensor of shape"),
-        ("own_risk:broken", "could not be taken: AttributeError"),
+        ("own_risk:broken", "could not be evaluated: AttributeError"),
     ],
 )
 @pytest.mark.usefixtures("folder")
@@ -105,7 +105,10 @@ def test_errors_say_what_is_wrong_with_a_named_risk(name: str, complaint: str) -
 
 
 def test_imports_can_be_forbidden(folder: Path) -> None:
-    with without_imports(), pytest.raises(InputError, match="not imported because a file names it"):
+    with (
+        without_imports(),
+        pytest.raises(InputError, match="because the name comes from a file"),
+    ):
         RiskSettings(risk="own_risk:gap").chosen()
     assert not (folder / "imported").exists()
     resolve("own_risk:gap")

@@ -151,7 +151,7 @@ def test_options_from_yaml_are_overridden_by_flags(tmp_path: Path) -> None:
         (["--epochs", "2.5"], "expects a whole number"),
         (["--samples", "0"], "at least 1 Monte Carlo sample"),
         (["--temperature", "0"], "temperature of the risk must be positive"),
-        (["--rows", "4000000"], "4000000 rows were asked for"),
+        (["--rows", "4000000"], "4000000 rows were requested"),
         (["--prior-a", "truthfull"], "Did you mean 'truthful'"),
         (["--seed", "-1"], r"seed must be within \[0, 2\^63\), got -1"),
         (["--seed", "100000000000000000000"], "seed must be within"),

@@ -17,7 +17,7 @@ from pyro_fairvae.schema.observed import Batch
 
 @dataclass(frozen=True)
 class Encoding:
-    """Everything one pass of the encoder says of a batch; each tensor is (members, rows, …)."""
+    """The output of one pass of the encoder over a batch; each tensor is (members, rows, …)."""
 
     heads: Encoded
     log_channel_a: Tensor  # log P(ã|a) of the row's ã, for each a
@@ -92,7 +92,7 @@ class FactoredGuide(nn.Module):
         )
 
     def heads(self, x: Tensor) -> Encoded:
-        """What the encoder says of features alone; ``x`` as in :class:`Batch`."""
+        """The encoder's output for features alone; ``x`` as in :class:`Batch`."""
         return Encoded(*self.encoder(x, in_dims=(0 if x.dim() == 3 else None,)))
 
     def channel_mean(self, channel: Channel) -> Tensor:

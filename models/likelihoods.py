@@ -1,4 +1,4 @@
-"""Distributions of a table's row, p(x | a, y, z), given what a decoder says of each column."""
+"""Distributions of a table's row, p(x | a, y, z), given a decoder's output for each column."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MixedColumns(dist.TorchDistribution):
         normal = dist.Normal(loc, self.log_scale.exp(), validate_args=False)
         total = normal.log_prob(numbers).sum(-1)
         for block, one_hot in zip(logits, chosen, strict=True):
-            # Fused, this costs less than half of logsumexp and a product with x.
+            # The fused cross entropy costs less than half of logsumexp and a product with x.
             category = one_hot.argmax(-1).expand(block.shape[:-1]).reshape(-1)
             surprise = functional.cross_entropy(block.flatten(0, -2), category, reduction="none")
             total = total - surprise.view_as(total)

@@ -1,8 +1,8 @@
-"""How fair decisions are when some people's group is unknown, with intervals.
+"""Fairness of decisions when some people's group is unknown, with intervals.
 
->>> found = audit(y_true, y_pred, sensitive_features=table["sex"], X=table)
->>> print(found)
->>> found.metrics.loc["deo", ["estimate", "low", "high"]]
+>>> result = audit(y_true, y_pred, sensitive_features=table["sex"], X=table)
+>>> print(result)
+>>> result.metrics.loc["deo", ["estimate", "low", "high"]]
 """
 
 from pyro_fairvae.auditing.auditing import AUDITED, DEPENDS_ON, audit

@@ -1,4 +1,4 @@
-"""Audits: estimating rates and disparities, saying what to mind."""
+"""Audits: estimates of rates and disparities, with notes about their limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.schema.attributes import Attributes
 
 DEPENDS_ON = ("group", "group and label")
-FEW = 20  # stating rows of a cell below which it is said that they are few
-MISFIT = 0.01  # p-value below which the assumption is doubted
+FEW = 20  # stating rows of a cell below which a note says that they are few
+MISFIT = 0.01  # p-value below which a note doubts the assumption
 
 
 def audit(
@@ -47,48 +47,48 @@ def audit(
     sensitive_features
         One column of groups, or several, NaN, None or one of ``missing_values`` where not stated.
     X
-        Features that tell something of the group. Trees learn P(a | x, y, ŷ) from them, cross-fitted.
+        Features that are informative about the group. Trees learn P(a | x, y, ŷ) from them, cross-fitted.
     model
-        Alternatively a fitted model with ``predict_groups_proba``, which is asked about ``X``. It must not
+        Alternatively a fitted model with ``predict_groups_proba``, which is called with ``X``. It must not
         have been fitted on these rows.
     groups_proba
-        Alternatively P(a | row) itself, (rows, groups), by an imputer that did not see these rows' groups: a
-        DataFrame with a column for each group, or an array in the order of the groups sorted.
+        Alternatively P(a | row) itself, (rows, groups), by an imputer that did not use these rows' groups: a
+        DataFrame with a column for each group, or an array in the sorted order of the groups.
     depends_on
         What withholding may depend on: the ``"group"``, or ``"group and label"``. Rates given the label are
-        unbiased in either case, rates over all labels (DDP) not: they then rest on the imputations telling
-        groups apart.
+        unbiased in either case; rates over all labels (DDP) are not: in the second case they rely on
+        imputations that distinguish the groups.
     pos_label
-        The label of DEOPP; the last in order unless given.
+        The label of DEOPP; by default the last in sorted order.
     confidence
-        The share of cases in which an interval is to hold, from 0.5 to below 1.
+        Coverage of the intervals, at least 0.5 and below 1.
     missing_values
-        What else than NaN or None means that a group is not stated, such as ``("unknown",)``; as the model
-        was told, unless given.
+        Values other than NaN and None that mean "not stated", such as ``("unknown",)``; by default those of
+        ``model``.
     random_state
         Seed of the folds and trees that impute groups from ``X``.
 
     Returns
     -------
     Audit
-        Estimates with intervals, the same from stating rows alone, and bounds that assume nothing.
+        Estimates with intervals, the same from stating rows alone, and bounds without assumptions.
 
     Raises
     ------
     InputError
-        If nobody states a group, lengths differ, or an argument is not as described.
+        If nobody states a group, lengths differ, or an argument is invalid.
 
     Notes
     -----
     DEO is :math:`\max_{y,a,a'} |P(\hat Y=y|Y=y,A=a) - P(\hat Y=y|Y=y,A=a')|`, DEOPP the same at the label
     ``pos_label`` alone, and DDP :math:`\max_{c,a,a'} |P(\hat Y=c|A=a) - P(\hat Y=c|A=a')|`.
 
-    Without X, model or probabilities only labels and decisions of rows that withhold are used. A bad imputer
-    makes intervals wider, and not wrong: see :mod:`pyro_fairvae.auditing.control_variates`. Intervals of a
-    largest difference are those of :mod:`pyro_fairvae.auditing.intervals`; the estimate itself, a largest of
-    several, is too large on the average where rows are few. Labels are taken to be missing for no
-    reason of their own. Bounds are about these rows alone, whatever their groups are; they know no
-    sampling error.
+    Without X, model or probabilities, only the labels and decisions of rows that withhold are used. A bad
+    imputer makes intervals wider, not wrong: see :mod:`pyro_fairvae.auditing.control_variates`. Intervals of
+    a largest difference are those of :mod:`pyro_fairvae.auditing.intervals`; the estimate itself, the largest
+    of several, is too large on average where rows are few. Labels are assumed to be missing without a
+    systematic reason. Bounds apply to these rows alone, for any values of the withheld groups; they do not
+    include sampling error.
 
     Examples
     --------
@@ -98,10 +98,10 @@ def audit(
     >>> draw = np.random.default_rng(0)
     >>> sex = np.where(draw.random(1000) < 0.4, None, np.array(["f", "m"])[table.a])
     >>> decided = np.where(draw.random(1000) < 0.8, table.y, table.a)  # errs in favour of group 1
-    >>> found = audit(table.y, decided, sex, X=table.numbers)
-    >>> found.rows["withheld"]
+    >>> result = audit(table.y, decided, sex, X=table.numbers)
+    >>> result.rows["withheld"]
     373
-    >>> deo = found.metrics.loc["deo"]
+    >>> deo = result.metrics.loc["deo"]
     >>> bool(deo["low"] < deo["estimate"] < deo["high"])
     True
     """
@@ -116,12 +116,12 @@ def audit(
         notes.append(f"{(~kept).sum()} rows without a label are left out, as withholding may depend on it.")
     require(
         bool((kept & rows.stated).any()),
-        "no row has a label and states its group, which depends_on='group and label' takes; "
+        "no row has a label and states its group, which depends_on='group and label' requires; "
         "give labels, or depends_on='group'.",
     )
     imputed = imputed_groups(rows, attributes, X, model, groups_proba, random_state)
     if imputed is None and X is not None and not rows.stated.all():
-        notes.append("X is not used: some group is stated by too few rows to learn from.")
+        notes.append("X is not used: too few rows state some group to learn from them.")
     rows = AuditedRows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
     estimates = ControlVariates(rows, None if imputed is None else imputed[kept], by_label)
     notes += _notes(rows, attributes, classes, estimates, by_label)
@@ -136,7 +136,7 @@ def audit(
         for name, row in AUDITED.items()
     }
     names = attributes.group_names
-    words = [word_of(each) for each in classes]
+    words = [word_of(label) for label in classes]
     rates = _rate_lines(
         odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], names, rows, confidence, True
     )
@@ -165,7 +165,7 @@ def _pairs(groups: np.ndarray) -> list[tuple[int, int]]:
 
 def _metric(
     rows: AuditedRows,
-    found: AuditedRates,
+    estimated: AuditedRates,
     stated: AuditedRates,
     over: Sequence[int],
     confidence: float,
@@ -173,11 +173,11 @@ def _metric(
 ) -> dict[str, float]:
     """A largest difference over the classes ``over`` and all pairs of groups that have a rate."""
     line: dict[str, float] = {}
-    for prefix, rates in (("", found), ("stated_", stated)):
+    for prefix, rates in (("", estimated), ("stated_", stated)):
         estimate, low, high = _largest(rates, over, confidence)
         line |= {f"{prefix}estimate": estimate, f"{prefix}low": low, f"{prefix}high": high}
     # A class in which no two groups can be compared is left out, as in the estimate.
-    bounds = [found for found in (_bounds(rows, c, given_label) for c in over) if not np.isnan(found).any()]
+    bounds = [pair for pair in (_bounds(rows, c, given_label) for c in over) if not np.isnan(pair).any()]
     line["bound_low"] = max((low for low, _ in bounds), default=float("nan"))
     line["bound_high"] = max((high for _, high in bounds), default=float("nan"))
     return line
@@ -212,7 +212,7 @@ def _bounds(rows: AuditedRows, c: int, given_label: bool) -> tuple[float, float]
 
 
 def _rate_lines(
-    found: AuditedRates,
+    estimated: AuditedRates,
     stated: AuditedRates,
     titles: Sequence[str],
     names: Sequence[str],
@@ -226,7 +226,7 @@ def _rate_lines(
         for g, name in enumerate(names):
             inside = (rows.group == g) & ((rows.y == c) | (not given_label))
             line: dict[str, Any] = {"rate": title, "group": name}
-            for prefix, rates in (("", found), ("stated_", stated)):
+            for prefix, rates in (("", estimated), ("stated_", stated)):
                 value = rates.values[c, g]
                 variance = np.square(rates.influence[:, c, g]).sum() / len(rows) ** 2 + rates.extra[c, g]
                 half = z * np.sqrt(variance)
@@ -262,40 +262,42 @@ def _notes(
 ) -> list[str]:
     notes = []
     withheld = not rows.stated.all()
-    words = [word_of(each) for each in classes]
+    words = [word_of(label) for label in classes]
     absent = [c for c in range(rows.classes) if not (rows.y == c).any()]
-    notes += [f"no row has the label {words[c]}, so that rates given it cannot be told." for c in absent]
+    notes += [f"no row has the label {words[c]}, so rates given it cannot be estimated." for c in absent]
     never = [words[c] for c in range(rows.classes) if c not in absent and not (rows.decided == c).any()]
-    notes += [f"nobody is decided to be {word}." for word in never]
+    notes += [f"no row has the decision {word}." for word in never]
     for g, name in enumerate(attributes.group_names):
         for c, label in enumerate(words):
             if c in absent:
                 continue
             stating = int(((rows.group == g) & (rows.y == c)).sum())
             if stating == 0:
-                notes.append(f"no row of {name} with label {label} states its group: it is left out there.")
+                notes.append(
+                    f"no row of {name} with label {label} states its group: the group is left out there."
+                )
             elif stating < FEW:
                 notes.append(
-                    f"few rows of {name} with label {label} state their group ({stating}); mind intervals."
+                    f"few rows of {name} with label {label} state their group ({stating}); see the intervals."
                 )
     misfit = estimates.misfit()
     if misfit < MISFIT:
         reason = "group and label" if by_label else "group"
         advice = (
-            "Mind the bounds." if by_label else "Try depends_on='group and label', and mind the bounds, too."
+            "See the bounds." if by_label else "Try depends_on='group and label', and see the bounds, too."
         )
         notes.append(
             f"withholding seems to depend on more than the {reason} (p = {misfit:.2g}); estimates may be "
-            f"off. {advice}"
+            f"biased. {advice}"
         )
-    lost = [name for name, told in zip(attributes.group_names, estimates.told, strict=True) if not told]
+    lost = [name for name, known in zip(attributes.group_names, estimates.told, strict=True) if not known]
     if by_label and lost:
         notes.append(
-            f"how often {', '.join(lost)} withhold at each label cannot be told; DDP leaves them out. "
+            f"how often {', '.join(lost)} withhold at each label cannot be estimated; DDP leaves them out. "
             "Give X or groups_proba, or more rows."
         )
     elif by_label and withheld and not estimates.helps:
-        notes.append("without imputed groups DDP rests on labels and decisions alone; give X.")
+        notes.append("without imputed groups DDP relies on labels and decisions alone; give X.")
     if withheld and not by_label:
         notes.append(
             "if withholding depended on the label, too, DEO and DEOPP of stated rows would still be "

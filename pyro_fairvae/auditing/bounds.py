@@ -1,4 +1,4 @@
-"""How far a disparity can lie from what stated groups show, whatever the reason for which others withhold."""
+"""Worst-case bounds of a disparity, for any reason for which rows withhold their group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 def worst_case(hits: np.ndarray, misses: np.ndarray, withheld: tuple[int, int]) -> tuple[float, float]:
     """The least and the largest max_a r_a − min_a r_a of a rate r_a = hits / (hits + misses).
 
-    ``hits`` and ``misses`` are those of each group among stating rows, ``withheld`` those among the others,
-    which may be anybody's (Manski 1990). Between two groups the difference is largest where all withheld hits
-    are of one and all withheld misses of the other. The least is 0 unless even then, the other way round, the
-    same group is ahead.
+    ``hits`` and ``misses`` are the counts of each group among stating rows, ``withheld`` the two counts among
+    the others, which may belong to any group (Manski 1990). Between two groups the difference is largest
+    where all withheld hits belong to one and all withheld misses to the other. The least is 0 unless the same
+    group has the higher rate even under the opposite allocation.
     """
     more_hits, more_misses = withheld
     best = _rate(hits + more_hits, misses)
@@ -20,7 +20,7 @@ def worst_case(hits: np.ndarray, misses: np.ndarray, withheld: tuple[int, int]) 
     largest = [best[a] - worst[b] for a, b in pairs if not np.isnan(best[a] - worst[b])]
     if not largest:
         return float("nan"), float("nan")
-    # Two groups whose order no allocation can turn round differ at least by so much.
+    # Two groups whose order no allocation can reverse differ at least by this much.
     least = [worst[a] - best[b] for a, b in pairs if not np.isnan(worst[a] - best[b])]
     return max(0.0, max(least)), min(1.0, max(0.0, *largest))
 

@@ -1,21 +1,21 @@
-r"""AuditedRates of groups from the rows that state theirs, made sharper by those that do not.
+r"""Rates of groups from the rows that state their group, made more precise by the rows that do not.
 
-Let S say whether a row states its group A. Where withholding depends on the group alone, the rows that state
-group a are a sample of that group, so a rate :math:`P(\hat Y = c | Y = y, A = a)` among them is unbiased.
-The other rows know more: with :math:`w_a = 1 / P(S | A = a)`, every function φ of (x, y, ŷ) has
+Let S indicate whether a row states its group A. Where withholding depends on the group alone, the rows that
+state group a are a sample of that group, so a rate :math:`P(\hat Y = c | Y = y, A = a)` among them is
+unbiased. The other rows add information: with :math:`w_a = 1 / P(S | A = a)`, every function φ of (x, y, ŷ)
+has
 
 .. math:: E\,\phi\,(1 - S\,w_A) = 0,
 
-since all rows together have the mean of φ that the stating ones have when each counts for the w of its group.
-These moments have G unknowns w and, with φ an indicator of (y, ŷ) times 1 or an imputed P(a|x, y, ŷ), more
-equations than that. What is left of them once w is estimated (by the generalised method of moments) has
-mean 0 whatever φ is, so any multiple of it may be taken from a rate: a control variate. The multiple with
-the least variance is learned on other folds of the rows. An imputer that knows nothing leaves a rate as it
-was.
+since the mean of φ over all rows equals that over stating rows weighted by the w of their group. These
+moments have G unknowns w and, with φ an indicator of (y, ŷ) times 1 or an imputed P(a|x, y, ŷ), more than G
+equations. The remaining moments after w is estimated (by the generalised method of moments) have mean 0 for
+any φ, so any multiple of them can be subtracted from a rate: a control variate. The multiple with the least
+variance is learned on other folds of the rows. An uninformative imputer leaves a rate unchanged.
 
 Where withholding depends on the label, too, w has an entry for each group and label. Rates given y are then
-still unbiased on stating rows; those over all labels weigh rows by w, and are not told where the moments do
-not tell w.
+still unbiased on stating rows; rates over all labels weight rows by w, and are not estimated where the
+moments do not identify w.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 from scipy import stats
 
 MOMENT_FOLDS = 5
-FEWEST_STATED = 10  # rows on either side that a moment needs
-ROUNDS = 3  # of weighting moments and estimating w
-RELEVANT = 3.0  # standard errors by which an imputation must go with the group to count
-DRAWN = 0.25  # to the mean, of variances under the assumption
+FEWEST_STATED = 10  # rows that a moment needs among stating and among withholding rows
+ROUNDS = 3  # iterations of weighting moments and estimating w
+RELEVANT = 3.0  # standard errors by which an imputation must correlate with the group to be used
+DRAWN = 0.25  # weight of the mean when variances under the assumption are shrunk to it
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class AuditedRows:
 
 @dataclass(frozen=True)
 class AuditedRates:
-    """Estimates (classes, groups), NaN where no row tells, and what each row adds to their errors.
+    """Estimates (classes, groups), NaN where no row gives one, and each row's influence on their errors.
 
-    ``influence`` is (rows, classes, groups), and its mean is 0; ``extra`` is variance that few rows hide.
+    ``influence`` is (rows, classes, groups) with mean 0; ``extra`` is variance that small samples understate.
     """
 
     values: np.ndarray
@@ -62,33 +62,33 @@ class AuditedRates:
     extra: np.ndarray
 
     def covariance(self) -> np.ndarray:
-        """Of all rates, in the order of ``values.ravel()``; ``extra`` leaves correlations as they are."""
+        """Covariance of rates in the order of ``values.ravel()``; ``extra`` leaves correlations unchanged."""
         flat = self.influence.reshape(len(self.influence), -1)
-        found = flat.T @ flat / len(flat) ** 2
-        variance, extra = np.diag(found).copy(), self.extra.ravel()
+        covariance = flat.T @ flat / len(flat) ** 2
+        variance, extra = np.diag(covariance).copy(), self.extra.ravel()
         factor = np.sqrt(1 + np.divide(extra, variance, out=np.zeros_like(extra), where=variance > 0))
-        found *= np.outer(factor, factor)
-        np.fill_diagonal(found, variance + extra)
-        return np.asarray(found)
+        covariance *= np.outer(factor, factor)
+        np.fill_diagonal(covariance, variance + extra)
+        return np.asarray(covariance)
 
 
 class Moments:
-    """The moments E φ (1 − S w) = 0 of some rows, w estimated from them."""
+    """The moments E φ (1 − S w) = 0 of some rows, and w estimated from them."""
 
     def __init__(self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> None:
-        """``functions`` φ is (rows, K); ``weighs`` (rows, W) says which entry of w a row counts for.
+        """``functions`` φ is (rows, K); ``weighs`` (rows, W) indicates the entry of w that applies to a row.
 
-        Where the moments do not tell w, ``start`` (W,) is kept; ``known`` are the entries that they tell.
+        Where the moments do not identify w, ``start`` (W,) is kept; ``known`` marks the identified entries.
         """
         self.weights, self.residual, self.of_weights, self.known = _solve(functions, weighs, start)
 
     def left(self, functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """What is left of the moments of rows once w is estimated, (rows, K − W)."""
+        """The remaining moments of rows after w is estimated, (rows, K − W)."""
         return (functions @ self.residual) * (1 - weighs @ weights)[:, None]
 
 
 def _solve(functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
-    """w; a basis (K, K − W) of moments that tell nothing of w; (K, W), how others move w; what is told."""
+    """w; a basis (K, K − W) of moments free of w; the influence of the others on w, (K, W); what is known."""
     rows, entries = len(functions), weighs.shape[1]
     slopes, totals = functions.T @ weighs / rows, functions.mean(0)
     whiten = _inverse_root(functions.T @ functions / rows)
@@ -106,16 +106,16 @@ def _solve(functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> tupl
 
 
 def _inverse_root(matrix: np.ndarray) -> np.ndarray:
-    """R with R Rᵀ the inverse of a covariance, without the directions in which it has none."""
+    """R with R Rᵀ the inverse of a covariance, without the directions of zero variance."""
     values, vectors = np.linalg.eigh(matrix)
     kept = values > 1e-8 * values.max()
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
 
 
 class ControlVariates:
-    """Rates of groups among ``rows``; ``imputed`` is P(a | x, y, ŷ), (rows, groups), where there is one.
+    """Rates of groups among ``rows``; ``imputed`` is P(a | x, y, ŷ), (rows, groups), if there is one.
 
-    ``by_label`` says that withholding may depend on the label; rows without one must then be left out.
+    ``by_label`` means that withholding may depend on the label; rows without a label must then be left out.
     """
 
     def __init__(self, rows: AuditedRows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
@@ -130,7 +130,7 @@ class ControlVariates:
         everyone, stating = np.bincount(kind, minlength=kinds), np.bincount(kind[stated], minlength=kinds)
         start = np.tile(np.where(stating > 0, everyone / np.maximum(stating, 1), 1.0), rows.groups)
         self.moments = Moments(self.functions, self.weighs, start)
-        # Entries that moments tell, or that are 1, or of no row at all.
+        # Entries that the moments identify, that are 1, or that apply to no row.
         self.known = self.moments.known | (start == 1) | (self.weighs.sum(0) == 0)
         self.fold = np.random.default_rng(0).permutation(len(rows)) % MOMENT_FOLDS
         self.elsewhere = [
@@ -140,12 +140,12 @@ class ControlVariates:
 
     @property
     def helps(self) -> bool:
-        """Whether there are more moments than unknowns, so that rows which withhold can say anything."""
+        """Whether there are more moments than unknowns, so that rows that withhold add information."""
         return self.moments.residual.shape[1] > 0
 
     @property
     def told(self) -> np.ndarray:
-        """Whether the moments tell how often a group withholds, (groups,)."""
+        """Whether the moments identify how often a group withholds, (groups,)."""
         return np.asarray(self.known.reshape(self.rows.groups, -1).all(1))
 
     def odds(self, adjusted: bool = True) -> AuditedRates:
@@ -162,7 +162,7 @@ class ControlVariates:
         values = np.full((rows.classes, rows.groups), np.nan)
         influence = np.zeros((len(rows), rows.classes, rows.groups))
         extra = np.zeros_like(values)
-        # A row that states its group stands for itself at least.
+        # A row that states its group has a weight of at least 1.
         counts = self.weighs @ np.maximum(self.moments.weights, 1) if weighted else np.ones(len(rows))
         for c, condition in enumerate(conditions):
             hit = rows.decided == c
@@ -185,7 +185,7 @@ class ControlVariates:
         return AuditedRates(values, influence, extra)
 
     def _of_weights(self, inside: np.ndarray) -> np.ndarray:
-        """What the estimate of w adds to the errors of a sum over rows that it weighs, (rows,)."""
+        """Contribution of the estimate of w to the errors of a sum over rows weighted by it, (rows,)."""
         return self._weights_influence() @ (self.weighs.T @ inside / len(inside))
 
     def _weights_influence(self) -> np.ndarray:
@@ -194,13 +194,13 @@ class ControlVariates:
         return np.asarray(self.functions @ moments.of_weights * slack)
 
     def _control(self, error: np.ndarray) -> np.ndarray:
-        """The control variate of each row, its multiple learned on other folds."""
+        """The control variate of each row, with its multiple learned on other folds."""
         taken = np.zeros(len(error))
         for f, moments in enumerate(self.elsewhere):
             inside, outside = self.fold == f, self.fold != f
             left = moments.left(self.functions[outside], self.weighs[outside], moments.weights)
             multiple = np.linalg.lstsq(left - left.mean(0), error[outside], rcond=None)[0]
-            # With w of all rows: its error does not reach what is left of the moments.
+            # With w of all rows: its error does not affect the remaining moments.
             here = moments.left(self.functions[inside], self.weighs[inside], self.moments.weights)
             taken[inside] = here @ multiple
         return taken
@@ -208,25 +208,25 @@ class ControlVariates:
     def withholding(self, z: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """1 − P(S | A = a) with an interval of z standard errors, (groups,) each.
 
-        The interval is that of the mean w of a group's rows, of which the rate is a function; where moments
-        cannot tell it, the rate is NaN and the interval everything.
+        The rate is a function of the mean w of a group's rows, from whose interval its own is computed; where
+        the moments do not identify it, the rate is NaN and the interval [0, 1].
         """
         rows, groups = self.rows, self.rows.groups
         rate, low, high = np.full(groups, np.nan), np.zeros(groups), np.ones(groups)
-        each, influence = self.weighs @ self.moments.weights, self._weights_influence()
+        row_weights, influence = self.weighs @ self.moments.weights, self._weights_influence()
         for g in range(groups):
             inside = (rows.group == g).astype(float)
             share = inside.mean()
             if share == 0 or not self.told[g]:
                 continue
-            weight = (inside * each).mean() / share
-            error = inside * (each - weight) + influence @ (self.weighs.T @ inside / len(rows))
+            weight = (inside * row_weights).mean() / share
+            error = inside * (row_weights - weight) + influence @ (self.weighs.T @ inside / len(rows))
             deviation = np.sqrt(np.square(error - error.mean()).sum()) / len(rows) / share
             rate[g], low[g], high[g] = 1 - 1 / np.maximum(weight + z * deviation * np.array([0, -1, 1]), 1)
         return rate, low, high
 
     def misfit(self) -> float:
-        """p-value of the moments that are left being 0, as the assumption has it; NaN if none are left."""
+        """p-value of the assumption that the remaining moments are 0; NaN if there are none."""
         left = self.moments.left(self.functions, self.weighs, self.moments.weights)
         if left.shape[1] == 0:
             return float("nan")
@@ -235,10 +235,10 @@ class ControlVariates:
         return float(stats.chi2.sf(len(left) * mean @ np.linalg.pinv(covariance) @ mean, left.shape[1]))
 
     def _slack(self) -> np.ndarray:
-        """E (1 − S w)² = E w − 1 given φ, (rows,), by least squares on stating rows and drawn to its mean.
+        """E (1 − S w)² = E w − 1 given φ, (rows,), by least squares on stating rows and shrunk to its mean.
 
-        The squares themselves are those of a few rows of large w. Where such rows happen to be absent, their
-        mean is far too small, and the assumption would be doubted though it holds.
+        The squares themselves are dominated by a few rows with large w. If such rows happen to be absent,
+        their mean is far too small, and the assumption would be rejected although it holds.
         """
         stated = self.rows.stated
         weight = (self.weighs @ np.maximum(self.moments.weights, 1))[stated]
@@ -251,28 +251,28 @@ class ControlVariates:
 def _functions(rows: AuditedRows, imputed: np.ndarray | None) -> np.ndarray:
     """φ, (rows, K): indicators of (y, ŷ), each also times the imputed P of all groups but the last.
 
-    Imputations count where they go with the group among those who state it. Others would tell nothing of w,
-    and many such moments bias it.
+    Imputations are used where they correlate with the group among rows that state it. Others would carry no
+    information about w, and many such moments bias it.
     """
-    found = []
+    functions = []
     for y in range(rows.classes + 1):
         for c in range(rows.classes):
             cell = (rows.y == y) & (rows.decided == c)
             fewest = min(int((cell & rows.stated).sum()), int((cell & ~rows.stated).sum()))
             if fewest >= FEWEST_STATED:
-                found.append(cell.astype(float))
+                functions.append(cell.astype(float))
             if imputed is not None and fewest >= FEWEST_STATED * rows.groups:
                 inside = cell & rows.stated
-                found += [
+                functions += [
                     cell * imputed[:, g]
                     for g in range(rows.groups - 1)
                     if _go_together(imputed[inside, g], rows.group[inside] == g)
                 ]
-    return np.stack(found, axis=1) if found else np.ones((len(rows), 1))
+    return np.stack(functions, axis=1) if functions else np.ones((len(rows), 1))
 
 
 def _go_together(imputed: np.ndarray, is_group: np.ndarray) -> bool:
-    """Whether an imputed probability is larger for those of the group than chance would have it."""
+    """Whether an imputed probability is larger for rows of the group than by chance."""
     if np.ptp(imputed) == 0 or is_group.all() or not is_group.any():
         return False
     correlation = np.corrcoef(imputed, is_group)[0, 1]
@@ -280,9 +280,9 @@ def _go_together(imputed: np.ndarray, is_group: np.ndarray) -> bool:
 
 
 def _left_out(hits: int, rows: int) -> float:
-    """Variance that a rate near 0 or 1 of few rows seems not to have (after Agresti and Coull 1998).
+    """Variance that is missing from a rate near 0 or 1 of few rows (after Agresti and Coull 1998).
 
-    A rate next to 0 or 1 also lies to one side of what they take for the middle.
+    A rate next to 0 or 1 also differs from the centre of their interval.
     """
     rate, softened = hits / rows, (hits + 2) / (rows + 4)
     aside = (rate - softened) ** 2 if min(hits, rows - hits) < 2 else 0.0

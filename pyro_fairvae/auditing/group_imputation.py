@@ -1,4 +1,4 @@
-"""P(a | x, y, ŷ) of every row, by trees that have not seen the row's group."""
+"""P(a | x, y, ŷ) of every row, from trees that were not trained on the row's group."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyro_fairvae.auditing.control_variates import AuditedRows
 from pyro_fairvae.data.table_encoder import FrameEncoder, numbers_of
 
 TREE_FOLDS = 5
-FEWEST_OF_GROUP = 10  # stating rows of each group that learning takes
+FEWEST_OF_GROUP = 10  # stating rows of each group that learning needs
 
 
 def impute_groups(table: pd.DataFrame, rows: AuditedRows, seed: int) -> np.ndarray | None:
-    """Probabilities (rows, groups); None where a group has too few rows that state it.
+    """Probabilities (rows, groups); None if too few rows state some group.
 
-    AuditedRows that state their group are scored by trees of other folds, the others by the mean over folds.
+    Rows that state their group are scored by trees of other folds, the others by the mean over folds.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import, and not every audit has X
     from sklearn.model_selection import StratifiedKFold
@@ -42,9 +42,10 @@ def impute_groups(table: pd.DataFrame, rows: AuditedRows, seed: int) -> np.ndarr
 def _features(table: pd.DataFrame, rows: AuditedRows) -> tuple[np.ndarray, np.ndarray]:
     """Numbers as they are, categories, label and decision as codes, and which are codes."""
     encoder = FrameEncoder.learn(table)
-    of = encoder.aligned(table)
-    numbers = [numbers_of(of[each.name]) for each in encoder.numbers]
-    codes = [np.where(code < 0, np.nan, code) for code in (c.codes(of[c.name]) for c in encoder.categories)]
+    aligned = encoder.aligned(table)
+    numbers = [numbers_of(aligned[column.name]) for column in encoder.numbers]
+    categories = (column.codes(aligned[column.name]) for column in encoder.categories)
+    codes = [np.where(code < 0, np.nan, code) for code in categories]
     label = np.where(rows.y < rows.classes, rows.y, np.nan)
     features = np.stack([*numbers, *codes, label, rows.decided], axis=1).astype(float)
     categorical = np.arange(features.shape[1]) >= len(numbers)

@@ -1,4 +1,4 @@
-"""What an audit is given, checked and as codes: labels, decisions, groups, and what imputes groups."""
+"""The inputs of an audit, checked and coded: labels, decisions, groups, and imputed groups."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pyro_fairvae.schema.attributes import Attributes
 def code_rows(
     y_true: Any, y_pred: Any, sensitive_features: Any, missing_values: Sequence[Any], model: Any
 ) -> tuple[AuditedRows, Attributes, np.ndarray]:
-    """Everything as codes, of the groups of ``model`` where it names them."""
+    """Labels, decisions and groups as codes; the groups are those of ``model`` if it has names for them."""
     known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
-    unsaid = missing_values if len(missing_values) else getattr(model, "missing_values", ())
-    groups = code_groups(sensitive_features, unsaid, known)
-    _, found = code_labels(y_true, what="y_true")
+    missing = missing_values if len(missing_values) else getattr(model, "missing_values", ())
+    groups = code_groups(sensitive_features, missing, known)
+    _, labels = code_labels(y_true, what="y_true")
     decided, decisions = code_labels(y_pred, what="y_pred")
     require(bool((decided < len(decisions)).all()), "y_pred has gaps; every row needs a decision.")
     try:
-        classes = np.union1d(found, decisions)
+        classes = np.union1d(labels, decisions)
     except TypeError as reason:
         raise InputError(
-            f"y_true holds values such as {found.tolist()[0]!r} and y_pred such as "
-            f"{decisions.tolist()[0]!r}; give both in the same kind of values."
+            f"y_true holds values such as {labels.tolist()[0]!r} and y_pred such as "
+            f"{decisions.tolist()[0]!r}; give both with the same type of values."
         ) from reason
-    _check_decisions(found, decisions)
+    _check_decisions(labels, decisions)
     require(
         len(classes) > 1, f"labels and decisions have one value, {classes.tolist()}; expected two or more."
     )
@@ -46,34 +46,32 @@ def code_rows(
         "rows; they must have the same number.",
     )
     rows = AuditedRows(y, decided, groups.codes, len(classes), groups.attributes.groups)
-    require(
-        bool(rows.stated.any()), "no row states its group in full; an audit is anchored on those that do."
-    )
+    require(bool(rows.stated.any()), "no row states its group in full; an audit needs rows that do.")
     return rows, groups.attributes, classes
 
 
 def _check_decisions(labels: np.ndarray, decisions: np.ndarray) -> None:
-    """Refuse decisions that are scores, or in other words than the labels."""
-    there = {*labels.tolist(), *map(word_of, labels)}
-    strange = [each for each in decisions.tolist() if each not in there and word_of(each) not in there]
-    scores = any(isinstance(each, float) and not each.is_integer() for each in strange)
+    """Refuse decisions that are scores, or whose values differ from those of the labels."""
+    known = {*labels.tolist(), *map(word_of, labels)}
+    unknown = [value for value in decisions.tolist() if value not in known and word_of(value) not in known]
+    scores = any(isinstance(value, float) and not value.is_integer() for value in unknown)
     require(
         not scores and len(decisions) <= max(MANY, 2 * len(labels)),
         f"y_pred has {len(decisions)} values, such as {decisions.tolist()[-1]!r}, and y_true {len(labels)}; "
         "give decisions, not scores or probabilities.",
     )
     require(
-        len(strange) < len(decisions) or len(labels) == 0,
+        len(unknown) < len(decisions) or len(labels) == 0,
         f"y_true and y_pred have no value in common: {shorten(list(map(word_of, labels)))} and "
-        f"{shorten(list(map(word_of, decisions)))}. Give both in the same words.",
+        f"{shorten(list(map(word_of, decisions)))}. Give both in the same values.",
     )
 
 
 def positive_label(pos_label: Any, classes: np.ndarray) -> int:
     if pos_label is None:
         return len(classes) - 1
-    same = [c for c, each in enumerate(classes) if each == pos_label]
-    words = [word_of(each) for each in classes]
+    same = [c for c, label in enumerate(classes) if label == pos_label]
+    words = [word_of(label) for label in classes]
     return same[0] if same else words.index(choose("pos_label", word_of(pos_label), words))
 
 
@@ -82,14 +80,14 @@ def imputed_groups(
 ) -> np.ndarray | None:
     require(
         model is None or (X is not None and groups_proba is None),
-        "model is asked about X: give X beside it, and no groups_proba.",
+        "model imputes groups from X: give X with it, and no groups_proba.",
     )
     require(groups_proba is None or X is None, "give X or groups_proba, not both.")
     if model is not None:
         require(
             hasattr(model, "predict_groups_proba"),
-            f"model, a {type(model).__name__}, has no predict_groups_proba; give X alone, and groups are "
-            "imputed by trees that are learned from it.",
+            f"model, a {type(model).__name__}, has no predict_groups_proba; give X alone, from which "
+            "trees are trained to impute groups.",
         )
         groups_proba = model.predict_groups_proba(X)
     if groups_proba is not None:
@@ -107,20 +105,20 @@ def imputed_groups(
 def _checked(groups_proba: Any, rows: int, attributes: Attributes) -> np.ndarray:
     wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
     if isinstance(groups_proba, pd.DataFrame) and not isinstance(groups_proba.columns, pd.RangeIndex):
-        there = [word_of(name) for name in groups_proba.columns]
+        columns = [word_of(name) for name in groups_proba.columns]
         require(
-            sorted(there) == sorted(attributes.group_names),
-            f"groups_proba has the columns {shorten(there)}; {wanted}, by these names.",
+            sorted(columns) == sorted(attributes.group_names),
+            f"groups_proba has the columns {shorten(columns)}; {wanted}, with these names.",
         )
-        groups_proba = groups_proba.iloc[:, [there.index(name) for name in attributes.group_names]]
+        groups_proba = groups_proba.iloc[:, [columns.index(name) for name in attributes.group_names]]
     try:
         given = np.asarray(groups_proba, dtype=float)
     except (TypeError, ValueError) as reason:
         raise InputError(f"groups_proba is not all numbers; {wanted}.") from reason
     require(
         given.shape == (rows, attributes.groups),
-        f"groups_proba has the shape {given.shape}; {wanted}, in so many columns in this order.",
+        f"groups_proba has the shape {given.shape}; {wanted}, one column for each group in this order.",
     )
-    strange = int((~np.isfinite(given)).sum())
-    require(strange == 0, f"groups_proba has {strange} values that are NaN or infinite; {wanted}.")
+    not_finite = int((~np.isfinite(given)).sum())
+    require(not_finite == 0, f"groups_proba has {not_finite} values that are NaN or infinite; {wanted}.")
     return given

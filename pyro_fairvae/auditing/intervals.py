@@ -1,20 +1,20 @@
 r"""Intervals for the largest of several differences, where the bootstrap and the delta method fail.
 
-A disparity is :math:`\psi = \max_j d_j` over differences d of rates, each with its opposite, of which
+A disparity is :math:`\psi = \max_j d_j` over differences d of rates, each with its opposite, whose
 estimates d̂ are normal with covariance V. It has a kink wherever two differences are equally large or all are
-0, which is where a fair classifier lies, so ψ(d̂) is neither normal nor without bias there. The interval keeps
-every c that is not rejected:
+0, as for a fair classifier, so ψ(d̂) is neither normal nor unbiased there. The interval contains every c that
+is not rejected:
 
 - where some :math:`\hat d_j > c`, by the distance of d̂ from the polytope :math:`\psi \le c` in the metric of
-  :math:`V^{-1}`, whose distribution is simulated at the point of the polytope that is nearest to d̂;
+  :math:`V^{-1}`, whose distribution is simulated at the point of the polytope nearest to d̂;
 - where all lie below, by all of them: each must lie further below c than a single difference of that size
-  does (an intersection–union test, Berger 1982).
+  would (an intersection–union test, Berger 1982).
 
-How far below is decided by the likelihood ratio of a single difference (Feldman and Cousins 1998). Of the
-errors that the level allows, the first test has what the second, at the same point, leaves: half where c is
-large and a single difference stands out, all where c is so small, or a difference known so badly, that no
-estimates could lie far below. So the interval is one-sided where nothing speaks against 0, and neither empty
-nor too careful. Where a single difference stands out, it is that difference's own.
+The likelihood ratio of a single difference determines how far below (Feldman and Cousins 1998). The first
+test uses the part of the error level that the second, at the same point, does not use: half where c is large
+and a single difference stands out, all where c is so small, or a difference so imprecise, that no estimates
+could lie far below. So the interval is one-sided where the data are consistent with 0, and neither empty nor
+too conservative. Where a single difference stands out, the interval is that of this difference.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 SIMULATED = 2000
-BISECTIONS = 14  # of bisection
-SWEEPS = 100  # at most, of a projection
+BISECTIONS = 14  # steps of a bisection
+SWEEPS = 100  # of a projection, at most
 EXACT = 1e-7
 
 
 def largest_interval(differences: np.ndarray, covariance: np.ndarray, level: float) -> tuple[float, float]:
-    """The interval of max d within [0, 1], of estimates (differences,) with their covariance."""
+    """The interval of max d within [0, 1], from estimates (differences,) and their covariance."""
     largest = float(differences.max())
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-10 * max(float(values.max()), 1e-300)
@@ -72,7 +72,7 @@ def reach_below(size: np.ndarray, level: float) -> np.ndarray:
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where ``holds``, true at ``low``, stops to be so on the way to ``high``, by bisection."""
+    """The point between ``low``, where ``holds`` is true, and ``high`` at which it turns false."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -82,7 +82,7 @@ def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:
 def project_onto_faces(points: np.ndarray, normals: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The nearest points with ⟨normal, x⟩ ≤ bound for all of the unit normals (Hildreth's algorithm).
 
-    Each point, (points, dimensions), has a multiplier for each face, by which faces are met in turn.
+    Each point, (points, dimensions), has a multiplier for each face; faces are processed in turn.
     """
     x = points.copy()
     moving = np.arange(len(points))
@@ -95,8 +95,8 @@ def project_onto_faces(points: np.ndarray, normals: np.ndarray, bounds: np.ndarr
             multiplier += step
             largest = np.maximum(largest, np.abs(step))
         x[moving] = here
-        on = largest >= EXACT
-        if not on.any():
+        unfinished = largest >= EXACT
+        if not unfinished.any():
             break
-        moving, multipliers = moving[on], multipliers[:, on]
+        moving, multipliers = moving[unfinished], multipliers[:, unfinished]
     return x

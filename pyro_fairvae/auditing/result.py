@@ -1,4 +1,4 @@
-"""What an audit found, as tables, text and JSON."""
+"""The result of an audit, as tables, text and JSON."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from pyro_fairvae.schema.documents import AuditDocument, as_plain
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes
     ----------
     metrics : DataFrame
         A line for each of DEO, DEOPP and DDP: ``estimate`` with ``low`` and ``high``, the same from stating
-        rows alone (``stated_…``), and ``bound_low`` and ``bound_high``, which hold whatever the reason for
+        rows alone (``stated_…``), and ``bound_low`` and ``bound_high``, which hold for any reason for
         withholding.
     rates : DataFrame
-        A line for each rate of each group, with the same columns but bounds.
+        A line for each rate of each group, with the same columns except the bounds.
     groups : DataFrame
-        A line for each group: how many state it, how often it is withheld by these rows, and how many of
-        those who withhold it has.
+        A line for each group: how many rows state it, how often these rows withhold it, and how many of
+        the rows that withhold belong to it.
     rows : dict of str to int
-        How many ``rows`` there are, and how many are ``stated``, ``withheld`` and ``unlabelled``.
+        The number of ``rows``, and how many of them are ``stated``, ``withheld`` and ``unlabelled``.
     depends_on : str
         What withholding was assumed to depend on.
     confidence : float
-        The share of cases in which an interval is to hold.
+        Coverage of the intervals.
     notes : tuple of str
-        In words, what to mind.
+        Warnings and remarks in words.
 
     Examples
     --------
-    >>> from pyro_fairvae import Audit, audit
+    >>> from pyro_fairvae import audit
     >>> labels, decided = ["no", "yes"] * 40, ["no", "yes", "yes", "yes"] * 20
-    >>> found = audit(labels, decided, ["f", "f", "m", "m", None] * 16)
-    >>> print(str(found).splitlines()[0])
+    >>> result = audit(labels, decided, ["f", "f", "m", "m", None] * 16)
+    >>> print(str(result).splitlines()[0])
     80 rows: 64 state their group, 16 do not; 0 without a label.
-    >>> Audit.from_dict(found.to_dict()).rows == found.rows
+    >>> result.to_dict()["rows"] == result.rows
     True
     """
 
@@ -57,7 +57,7 @@ class Audit:
     notes: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in types that JSON has."""
+        """The whole result in types that JSON supports."""
         return {
             "metrics": _records(self.metrics.reset_index()),
             "rates": _records(self.rates),
@@ -70,7 +70,7 @@ class Audit:
 
     @staticmethod
     def read(path: Path) -> Audit:
-        """The audit that a file holds, which :meth:`to_dict` was written to."""
+        """Read an audit from a file that holds the result of :meth:`to_dict`."""
         content = as_plain(read_document(path, AuditDocument, "an audit, as fairvae audit writes it"))
         return Audit(
             _table(content["metrics"]).set_index("metric"),
@@ -135,7 +135,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, which knows no NaN."""
+    """A value as a plain JSON type; NaN becomes None."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and np.isnan(value) else value
 

@@ -39,8 +39,8 @@ from pyro_fairvae.posterior.summaries import PosteriorSummary, calibrate_fit, su
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
-BATCHES, STEPS = 24, 600  # in an epoch at least, where there are rows for it; in a fit at least
-EPOCHS, MOST_EPOCHS = 25, 200  # unless given
+BATCHES, STEPS = 24, 600  # fewest batches in an epoch, given enough rows; fewest steps in a fit
+EPOCHS, MOST_EPOCHS = 25, 200  # if epochs is not given
 ENOUGH = 500  # training rows from which intervals can be cross-fitted
 
 
@@ -48,42 +48,42 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     r"""A classifier that is fair to groups which only some rows state.
 
     One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to
-    the fairest. The member that decides is chosen on rows held out of training, and another can be chosen at
-    any time by :meth:`select`.
+    the fairest. The member that decides is selected on rows held out of training; :meth:`select` selects
+    another one at any time.
 
     Parameters
     ----------
     risk : str
-        What is to be alike between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
+        What is to be equal between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
         (that of the last class alone), ``"ddp"`` (decisions, whatever the label), or another of
         :data:`pyro_fairvae.risks.RISKS`.
     lambdas : sequence of float
         λ of each member.
     max_disparity : float, optional
-        Choose the most accurate member whose disparity on held-out rows is at most so large, or the fairest
-        if there is none. Unless given, the largest λ that costs at most one point of accuracy and is no less
-        fair than others, up to a standard error.
+        Select the most accurate member whose disparity on held-out rows is at most this value, or the fairest
+        if there is none. By default, the member with the largest λ that costs at most one point of accuracy
+        and is no less fair than others, up to a standard error.
     epochs, batch : int, optional
-        Passes over the rows, and rows in a step; by the number of rows unless given.
+        Passes over the rows, and rows in a step; by default they depend on the number of rows.
     hidden, layers : int
         Size of the network.
     validation_fraction : float
-        Share of rows held out of training, by which the epoch and the member are chosen.
+        Share of rows held out of training, on which the epoch and the member are selected.
     missing_values : sequence
         Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
     intervals : {"calibrated", "given_h"}
-        Those of ``channels_``: cross-fitted, or faster and too narrow.
+        Intervals of ``channels_``: cross-fitted, or faster to compute and too narrow.
     options : mapping, optional
         Any other option of :class:`~pyro_fairvae.inference.settings.Settings` by name, such as
         ``{"prior_a": "paper"}``.
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     random_state : int, RandomState or None
-        Seed of held-out rows, initial lambdas and noise.
+        Seed of held-out rows, initial weights and noise.
     verbose : int
         1 shows a progress bar.
     checkpoint : path, optional
-        A file for the state of training after each epoch. A fit that was interrupted goes on from it when it
+        A file for the state of training after each epoch. An interrupted fit resumes from it when ``fit``
         is called again on the same rows with the same parameters; the file is removed at the end.
     callback : callable, optional
         Called with a :class:`~pyro_fairvae.inference.training.Progress` after each epoch.
@@ -95,23 +95,23 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     groups_ : tuple of str
         The groups; combinations of values where several sensitive columns were given.
     frontier_ : DataFrame
-        Of each member λ, and on held-out rows the error, the disparity expected under the imputed groups, and
-        its standard error.
+        For each member: λ, and on held-out rows the error, the disparity expected under the imputed groups,
+        and its standard error.
     selected_ : int
         The member that decides.
     channels_ : DataFrame
-        How often each group, and each class its label, is withheld, with 90 % intervals.
+        How often each group, and each class's label, is withheld, with 90 % intervals.
     posterior_ : dict
-        All that was learned of P(ã|a) and P(ỹ|y), as :func:`~pyro_fairvae.summarise` has it.
+        The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`.
     summary_ : dict
-        What the table held: ``rows``, of which ``training_rows`` and ``held_out_rows``; how many state each
-        of the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values.
+        Contents of the table: ``rows``, ``training_rows`` and ``held_out_rows``; how many rows state each of
+        the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values.
     metric_ : str
-        The metric that ``disparity`` in ``frontier_`` is.
+        The name of the metric in the column ``disparity`` of ``frontier_``.
     n_features_in_ : int
-        Columns of X.
+        Number of columns of X.
     feature_names_in_ : ndarray
-        Their names, where X has some.
+        Names of the columns, if X has any.
 
     Examples
     --------
@@ -183,10 +183,10 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         X : DataFrame or array-like, (rows, columns)
             Features. Columns of a DataFrame are numbers or categories by their types.
         y : array-like, (rows,)
-            Labels; NaN, None or ``pd.NA`` where nothing is stated.
+            Labels; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional
-            One column, or several, that say the group, with the same gaps. Without it one member is fitted,
-            at λ = 0, and nothing is made fair.
+            One or several columns of groups, with the same kinds of gaps. Without it one member is fitted,
+            at λ = 0, without fairness.
 
         Returns
         -------
@@ -196,7 +196,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If tables, labels, groups or parameters cannot be used; before training begins.
+            If tables, labels, groups or parameters cannot be used; raised before training begins.
         """
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
@@ -207,7 +207,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         y_obs, classes = check_labels(y, len(frame))
         if sensitive_features is None and any(given):
             warnings.warn(
-                "no sensitive_features were given, so nothing is made fair: one member is fitted, λ = 0.",
+                "no sensitive_features were given: one member is fitted, with λ = 0 and without fairness.",
                 stacklevel=2,
             )
         a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
@@ -243,7 +243,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         device: torch.device,
         config: dict[str, Any],
     ) -> Fit:
-        """Train with progress, and with a checkpoint, which ``config`` is kept in, where one is asked for."""
+        """Train with a progress bar and, if requested, a checkpoint, which stores ``config``."""
         path = None if self.checkpoint is None else Path(self.checkpoint)
         state = None
         if path is not None:
@@ -276,7 +276,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         epochs = (
             min(max(EPOCHS, math.ceil(STEPS / steps)), MOST_EPOCHS) if self.epochs is None else self.epochs
         )
-        own = {
+        parameters = {
             "risk": self.risk,
             "epochs": epochs,
             "batch": batch,
@@ -285,9 +285,12 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             "intervals": self.intervals,
         }
         given = dict(self.options or {})
-        twice = sorted(own.keys() & given.keys())
-        require(not twice, f"{', '.join(twice)} given in options, but is a parameter of its own; set that.")
-        return build(Settings, own | given)
+        twice = sorted(parameters.keys() & given.keys())
+        require(
+            not twice,
+            f"{', '.join(twice)} given in options, but is a parameter of the estimator; set the parameter.",
+        )
+        return build(Settings, parameters | given)
 
     def _lambdas(self) -> tuple[float, ...]:
         try:
@@ -305,7 +308,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _posterior(self, train: Observed, seed: int) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
-        """Who withholds; intervals are cross-fitted where they were asked for and there are rows for it."""
+        """Who withholds; intervals are cross-fitted if this is requested and there are enough rows."""
         wanted = self.fit_.settings.kind_of_intervals == "calibrated"
         stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
         calibrated = None
@@ -317,30 +320,30 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         fairness = self.fit_.settings.fairness
         self.metric_, risk = metric_of(fairness)
         cells = imputed_cells(self.fit_, validation)
-        found = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
+        members = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
         self.frontier_ = pd.DataFrame(
             {
                 "lambda": self.fit_.lambdas,
-                "error": [each["error"] for each in found],
-                "disparity": [each[self.metric_] for each in found],
-                "standard_error": [each["standard_error"] for each in found],
+                "error": [member["error"] for member in members],
+                "disparity": [member[self.metric_] for member in members],
+                "standard_error": [member["standard_error"] for member in members],
             }
         )
         if not self.knows_groups_:
-            self.frontier_[["disparity", "standard_error"]] = np.nan  # of groups that nobody knows
-        self.selected_ = select(self.fit_.lambdas, found, self.metric_)
+            self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
+        self.selected_ = select(self.fit_.lambdas, members, self.metric_)
         if self.max_disparity is not None and self.knows_groups_:
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
 
     def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
-        """Decide by another member from now on.
+        """Select the member that decides from now on.
 
         Parameters
         ----------
         max_disparity : float, optional
-            Choose the most accurate member whose disparity on held-out rows is at most so large.
+            Select the most accurate member whose disparity on held-out rows is at most this value.
         lambda_ : float, optional
-            Or the member of this λ.
+            Select the member with this λ instead.
 
         Returns
         -------
@@ -350,10 +353,13 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If there is no such member, or not one of both is given.
+            If there is no such member, or not exactly one of the two is given.
         """
         check_is_fitted(self)
-        require((max_disparity is None) != (lambda_ is None), "give max_disparity or lambda_, one of them.")
+        require(
+            (max_disparity is None) != (lambda_ is None),
+            "give either max_disparity or lambda_, exactly one of them.",
+        )
         if lambda_ is not None:
             known = list(self.fit_.lambdas)
             require(lambda_ in known, f"no member has λ = {lambda_}; there are {known}.")
@@ -369,14 +375,14 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if len(within):
             return int(within["error"].idxmin())
         fairest = int(disparity.idxmin())
-        least = f"{disparity[fairest]:.3f}" if np.isfinite(disparity[fairest]) else "one that is not known"
+        least = f"{disparity[fairest]:.3f}" if np.isfinite(disparity[fairest]) else "an unknown disparity"
         require(
             or_fairest,
             f"no member has a disparity of at most {limit} on held-out rows; the fairest, at λ = "
             f"{self.frontier_['lambda'][fairest]:g}, has {least}. Fit with larger lambdas.",
         )
         warnings.warn(
-            f"no member has a disparity of at most {limit} on held-out rows; the fairest is chosen, with "
+            f"no member has a disparity of at most {limit} on held-out rows; the fairest is selected, with "
             f"{least}.",
             stacklevel=4,
         )
@@ -384,13 +390,13 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def groups_(self) -> tuple[str, ...]:
-        """The groups, in the order of :meth:`predict_groups_proba`; none where none were given."""
+        """The groups, in the order of :meth:`predict_groups_proba`; empty if none were given."""
         check_is_fitted(self)
         return self.attributes_.group_names if self.knows_groups_ else ()
 
     @property
     def channels_(self) -> pd.DataFrame:
-        """How often each group, and each class its label, is withheld, with 90 % intervals."""
+        """How often each group, and each class's label, is withheld, with 90 % intervals."""
         check_is_fitted(self)
         return withholding_rates(self.posterior_, self.knows_groups_)
 
@@ -400,7 +406,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
-            Features, with the columns of the fit.
+            Features, with the same columns as in ``fit``.
 
         Returns
         -------
@@ -413,51 +419,52 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         r"""The scores that decide.
 
-        Fair decisions are made for the class c with the largest
+        The decision is the class c with the largest
 
         .. math:: s_c(x) = P_f(c|x) + \sum_{ya} \nu_{cya} P(y, a|x),
 
-        where the weights ν, fitted after training, are 0 for a member with λ = 0 and left out by
-        ``options={"refine_decisions": 0}``. P(y, a|x) holds the group that is inferred from x. Thresholds
-        (``options={"thresholds": …}``) shift P_f here, and here alone. Scores are no probabilities: they may
-        leave [0, 1].
+        where the weights ν, fitted after training, are 0 for a member with λ = 0 and turned off by
+        ``options={"refine_decisions": 0}``. P(y, a|x) contains the group inferred from x. Thresholds
+        (``options={"thresholds": …}``) shift P_f here and nowhere else. Scores are not probabilities: they
+        may lie outside [0, 1].
 
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
-            Features, with the columns of the fit.
+            Features, with the same columns as in ``fit``.
 
         Returns
         -------
         ndarray
-            With two classes s of the second minus s of the first, (rows,): the second is decided on where it
-            is positive. With more, s itself, (rows, classes). In the precision of the networks, single.
+            With two classes, s of the second minus s of the first, (rows,): the decision is the second class
+            where it is positive. With more classes, s itself, (rows, classes). In single precision, as the
+            networks.
         """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     @torch.no_grad()
     def _scores(self, X: Any) -> np.ndarray:
-        """What the selected member decides by, (rows, classes)."""
+        """The decision scores of the selected member, (rows, classes)."""
         x = self._encoded(X)
         fairness = self.fit_.settings.fairness
-        found = [
+        scores = [
             decision_scores(heads, fairness, self.fit_.adjustment)[self.selected_].cpu()
             for heads in self.fit_.heads(x)
         ]
-        return torch.cat(found).numpy()
+        return torch.cat(scores).numpy()
 
     @torch.no_grad()
     def predict_proba(self, X: Any) -> np.ndarray:
         """P_f(y|x) of the selected member as it was trained.
 
-        Fair decisions need not be the largest probability: :meth:`predict` goes by
-        :meth:`decision_function`, which is adjusted for fairness and knows of thresholds.
+        Fair decisions need not have the largest probability: :meth:`predict` uses
+        :meth:`decision_function`, which is adjusted for fairness and includes thresholds.
 
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
-            Features, with the columns of the fit.
+            Features, with the same columns as in ``fit``.
 
         Returns
         -------
@@ -475,10 +482,10 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
-            Features, with the columns of the fit.
+            Features, with the same columns as in ``fit``.
         sensitive_features : array-like or DataFrame, optional
-            What rows state, ã. Given it, to withhold tells something, too: P(a|x, ã) ∝ P(a|x) P(ã|a), and
-            what is stated is certain.
+            The stated groups ã, with gaps. With them, withholding is informative, too: P(a|x, ã) ∝ P(a|x)
+            P(ã|a), and stated groups are certain.
 
         Returns
         -------
@@ -488,15 +495,15 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If the model was fitted without groups, or a group is stated that it does not know.
+            If the model was fitted without groups, or a stated group is unknown to it.
         """
         check_is_fitted(self)
-        require(self.knows_groups_, "the model was fitted without sensitive_features, and knows no groups.")
+        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
         x = self._encoded(X)
         with self.fit_.at_chosen_epoch() as program:
             if sensitive_features is None:
-                found = [heads.group_logits[self.selected_].softmax(-1) for heads in self.fit_.heads(x)]
-                return torch.cat(found).double().cpu().numpy()
+                scores = [heads.group_logits[self.selected_].softmax(-1) for heads in self.fit_.heads(x)]
+                return torch.cat(scores).double().cpu().numpy()
             table = self._observed(x, None, sensitive_features)
             fit_ = self.fit_
             pieces = [
@@ -506,9 +513,9 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             return torch.cat(pieces).double().cpu().numpy()
 
     def observed(self, X: Any, y: Any = None, sensitive_features: Any = None) -> Observed:
-        """Rows as the model's fit takes them, with labels and groups as far as they are given.
+        """Rows in the form that ``fit_`` takes, with labels and groups if they are given.
 
-        Labels and groups have gaps where nothing is stated; without them nothing is stated of any row.
+        Labels and groups have gaps where none is stated; if they are not given, no row states one.
         """
         return self._observed(self._encoded(X), y, sensitive_features)
 
@@ -530,7 +537,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
-            Features, with the columns of the fit.
+            Features, with the same columns as in ``fit``.
         y : array-like, (rows,)
             Labels, which may have gaps.
         sample_weight : array-like, (rows,), optional
@@ -539,14 +546,14 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         float
-            The share of labelled rows that are decided rightly.
+            The share of labelled rows with a correct decision.
         """
         check_is_fitted(self)
         decided = self.predict(X)
         codes, _ = code_labels(y, self.classes_)
         require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
         known = codes < len(self.classes_)
-        require(bool(known.any()), "all labels are missing; nothing can be scored.")
+        require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
 
@@ -556,22 +563,22 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
         named = hasattr(self, "feature_names_in_")
         if isinstance(X, pd.DataFrame) and named:
-            self.encoder_.aligned(frame)  # which knows what a lacking column may be called now
+            self.encoder_.aligned(frame)  # its error suggests the new name of a missing column
         validate_data(self, X, reset=False, skip_check_array=True)
         known = named or set(self.encoder_.names) <= set(check_names(frame))
         if not (isinstance(X, pd.DataFrame) and known):
-            frame.columns = pd.Index(self.encoder_.names)  # by place; scikit-learn has warned
+            frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
         return torch.from_numpy(self.encoder_.encode(frame))
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Write a folder of JSON and safetensors, from which :meth:`load` makes the same model.
+        """Write a folder of JSON and safetensors, from which :meth:`load` restores the same model.
 
         Parameters
         ----------
         folder : path
-            Made if it is not there.
+            Created if it does not exist.
         overwrite : bool
-            Replace a model that it holds.
+            Whether to replace a model in the folder.
         """
         check_is_fitted(self)
         stored_model(self).save(Path(folder), overwrite)
@@ -607,11 +614,11 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if "fit_" not in state:
             return dict(state)
         content, tensors = fit_content(self.fit_)
-        return {**state, "fit_": (content, {name: each.numpy() for name, each in tensors.items()})}
+        return {**state, "fit_": (content, {name: tensor.numpy() for name, tensor in tensors.items()})}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if isinstance(state.get("fit_"), tuple):
             content, arrays = state["fit_"]
-            tensors = {name: torch.from_numpy(each) for name, each in arrays.items()}
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))

@@ -47,21 +47,21 @@ def stored_model(model: Any) -> StoredModel:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter as what JSON has, lists in place of arrays and tuples."""
+    """A parameter as plain JSON types, with lists in place of arrays and tuples."""
     if isinstance(value, tuple):
         value = list(value)
     elif isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    require(is_plain(value), f"the parameter {name} = {value!r} cannot be saved; give numbers and words.")
+    require(is_plain(value), f"the parameter {name} = {value!r} cannot be saved; give numbers and strings.")
     return value
 
 
 def restore_estimator(model: Any, stored: StoredModel) -> None:
-    """Make of a new estimator the one that a stored model was, or would have been."""
+    """Set a new estimator to the state of a stored model, which may come from a run without one."""
     require(
         isinstance(stored.columns, FrameEncoder),
-        "it is a model of images, which scikit-learn's interface does not take; inspect, decide and report "
-        "read its folder.",
+        "it is a model of images, which the estimator does not support; use its folder with the commands "
+        "inspect, decide and report.",
     )
     parameters = stored.parameters if stored.parameters is not None else _parameters_of(stored.fit)
     for name in parameters:
@@ -79,16 +79,16 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
 
 
 def _parameters_of(fit: Fit) -> dict[str, Any]:
-    """Parameters of an estimator that would have been fitted as a run was."""
-    settings, usual = (flatten(dataclasses.asdict(each)) for each in (fit.settings, Settings()))
-    own = {name: settings.pop(name) for name in OF_SETTINGS if settings[name] is not None}
-    options = {name: value for name, value in settings.items() if value != usual[name]}
-    return own | {"lambdas": list(fit.lambdas), "options": options or None}
+    """Parameters of the estimator that correspond to the settings of a run."""
+    settings, defaults = (flatten(dataclasses.asdict(source)) for source in (fit.settings, Settings()))
+    parameters = {name: settings.pop(name) for name in OF_SETTINGS if settings[name] is not None}
+    options = {name: value for name, value in settings.items() if value != defaults[name]}
+    return parameters | {"lambdas": list(fit.lambdas), "options": options or None}
 
 
 def restored_fit(
     model: Any, content: dict[str, Any], tensors: dict[str, torch.Tensor], device: torch.device
 ) -> Fit:
-    """The fit of an estimator whose columns, classes and groups are there."""
+    """The fit of an estimator whose columns, classes and groups are set."""
     document = check_document(content, FitDocument, "the pickled estimator", "one of this version")
     return fit_from(document, tensors, model.encoder_, model.classes_, model.attributes_, device)

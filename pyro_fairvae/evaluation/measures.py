@@ -1,9 +1,9 @@
-"""What unfairness is measured by: a risk that is trained, and its twin, a metric of decisions.
+"""Measures of unfairness: a risk for training, and its twin, a metric of decisions.
 
-A row of the table holds all that the library has to know of one. The two are computed by code that
-shares nothing: a risk from sums over cells in PyTorch (:mod:`pyro_fairvae.risks.gaps`), its twin by
-Fairlearn, scikit-learn and SciPy (:mod:`.metrics`). Risks that the library brings are rows of
-:data:`~pyro_fairvae.risks.RISKS`, and each has its row here, too; a new row may bring a risk of its own.
+A row of the table holds everything that the library needs to know about a measure. Risk and twin are
+computed by independent code: a risk from sums over cells in PyTorch (:mod:`pyro_fairvae.risks.gaps`), its
+twin by Fairlearn, scikit-learn and SciPy (:mod:`.metrics`). The library's own risks are rows of
+:data:`~pyro_fairvae.risks.RISKS`, and each also has a row here; a new row may define a new risk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Audited:
     """How an audit reports a measure: as the largest difference of a rate over groups and classes.
 
     ``rates`` is ``odds``, P(Ŷ = y | Y = y, A), or ``parity``, P(Ŷ = c | A); ``classes`` is ``all``, or
-    ``positive`` for the label that matters alone. ``means`` says it in words.
+    ``positive`` for the label that matters alone. ``means`` is a description in words.
     """
 
     rates: str
@@ -40,13 +40,13 @@ class Audited:
 
 @dataclass(frozen=True)
 class Measure:
-    """A risk, its twin, and what people are told of them."""
+    """A risk, its twin, and how they are reported."""
 
     risk: ComposedRisk
     metric: Metric
-    title: str  # for people
-    audited: Audited | None = None  # None: audits leave it out, as they have no interval for it
-    compared: bool = False  # whether methods are compared by it, as the paper does
+    title: str  # in reports
+    audited: Audited | None = None  # None: audits omit it, as they have no interval for it
+    compared: bool = False  # whether methods are compared by it, as in the paper
 
     @property
     def name(self) -> str:
@@ -58,9 +58,9 @@ AUDITED: dict[str, Audited] = {}  # those of MEASURES that audits report
 
 
 def register(measure: Measure) -> Measure:
-    """Make a measure available by the name of its risk, once its twin has agreed with it on decisions.
+    """Make a measure available by the name of its risk, after checking that its twin agrees on decisions.
 
-    Training, selection, evaluation, pages and (where ``audited``) audits then know it.
+    Training, selection, evaluation, pages and (if ``audited`` is set) audits can then use it.
     """
     name = measure.name
     require(
@@ -69,7 +69,7 @@ def register(measure: Measure) -> Measure:
     )
     require(
         callable(measure.metric),
-        f"the risk {name!r} has no metric: members are chosen by one, so give it a function of Decisions.",
+        f"the risk {name!r} has no metric, by which members are chosen; give it a function of Decisions.",
     )
     _check_twin(measure)
     add_risk(measure.risk)
@@ -95,8 +95,8 @@ def _check_twin(measure: Measure, rows: int = 120) -> None:
     judged = float(measure.metric(metrics.decisions(y, decided, a, 2)))
     require(
         bool(np.isclose(trained, judged, rtol=1e-4, atol=1e-6)),
-        f"the risk {measure.name!r} is {trained:.6g} of some decisions, but its metric {judged:.6g}; the two "
-        "must be the same measure.",
+        f"on some decisions the risk {measure.name!r} is {trained:.6g}, but its metric is {judged:.6g}; both "
+        "must compute the same measure.",
     )
 
 

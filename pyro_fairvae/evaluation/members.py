@@ -1,4 +1,4 @@
-"""How good and how fair members are, on validation and on test."""
+"""Error and fairness of members, on validation and on test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MemberResult = TypedDict(
 
 
 class RunResults(TypedDict):
-    """Metrics of every member, the metric by which one is chosen, and which it is."""
+    """Metrics of every member, the metric for selection, and the index of the selected member."""
 
     members: list[MemberResult]
     metric: str
@@ -45,12 +45,12 @@ class RunResults(TypedDict):
 
 @torch.no_grad()
 def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
-    """How good and how fair each member of a fit is, on validation and on test, as ``results.json`` holds it.
+    """Error and fairness of each member of a fit, on validation and on test, as in ``results.json``.
 
     Parameters
     ----------
     fitted : Fit
-        Whose members decide.
+        The fit whose members decide.
     parts : Splits
         Validation rows, whose hidden values are imputed by the fit, and test rows with their truth.
 
@@ -58,8 +58,8 @@ def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
     -------
     RunResults
         ``members``, a line for each λ: ``val`` and ``test`` have the metrics of :func:`evaluate`, and
-        ``group_accuracy`` the share of all test rows whose group is the one that h(a|x) finds likeliest;
-        ``metric``, that by which a member is chosen, and ``selected``, the member to use.
+        ``group_accuracy`` the share of all test rows whose group is the likeliest under h(a|x);
+        ``metric``, the metric by which a member is selected, and ``selected``, the member to use.
 
     Examples
     --------
@@ -74,20 +74,20 @@ def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
     True
     """
     imputed = imputed_cells(fitted, parts.validation)
-    found = judge(fitted, fitted.lambdas, fitted.settings.fairness, parts, imputed)
+    results = judge(fitted, fitted.lambdas, fitted.settings.fairness, parts, imputed)
     likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
-    for member, groups in zip(found["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
+    for member, groups in zip(results["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
         member["group_accuracy"] = float((groups == parts.test.a).mean())
-    return found
+    return results
 
 
 def judge(
     fitted: Decider, weights: Sequence[float], fairness: RiskSettings, parts: Splits, imputed: Tensor
 ) -> RunResults:
-    """Metrics of every member on validation (expected, nothing hidden is read) and on test.
+    """Metrics of every member on validation (expected values, without hidden truth) and on test.
 
     ``imputed`` is P(y, a | row) of the validation part, (members, rows, classes, groups). ``selected`` is
-    chosen by :func:`select`, on the metric of :func:`metric_of`.
+    chosen by :func:`select` with the metric of :func:`metric_of`.
     """
     metric, risk = metric_of(fairness)
     expected = metrics_on_validation(fitted, parts.validation, fairness, risk, imputed)
@@ -114,18 +114,18 @@ def metrics_on_test(fitted: Decider, test: Complete, fairness: RiskSettings) -> 
 
 
 def score_imputers(fitted: Fit, truth: Complete, table: Observed, member: int) -> dict[str, Any]:
-    """Scores of a member's imputations where ``table``, what is written down of ``truth``, says ∅.
+    """Scores of a member's imputations where ``table``, the recorded values of ``truth``, has ∅.
 
-    Of groups by each imputer that gives probabilities, and of labels, whose imputer is the head P_g.
+    Groups are scored for each imputer that gives probabilities; labels are imputed by the head P_g.
     """
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for imputer in PROBABILITIES:
         cells = fitted.impute(table, imputer)[member].double().numpy()
-        for what, of_value, known, observed, attributes in (
+        for what, probability, known, observed, attributes in (
             ("group", cells.sum(1), truth.a, table.a_obs, table.group_attributes),
             ("label", cells.sum(2), truth.y, table.y_obs, table.label_attributes),
         ):
             hidden = ~attributes.stated[observed.numpy()]
             if hidden.any() and (what, imputer) != ("label", "rounded"):  # which rounds groups alone
-                found.setdefault(what, {})[imputer] = imputation_scores(of_value[hidden], known[hidden])
-    return found
+                scores.setdefault(what, {})[imputer] = imputation_scores(probability[hidden], known[hidden])
+    return scores

@@ -1,12 +1,12 @@
 """Error and unfairness of decisions, by scikit-learn and Fairlearn.
 
-Each fairness risk has its twin here, by the same name and on decisions in place of probabilities. ``deo`` is
+Each fairness risk has its twin here, with the same name, on decisions in place of probabilities. ``deo`` is
 the largest difference between groups of P(Ŷ = y | Y = y, A = a) over classes y (for two classes Fairlearn's
 equalized odds difference), ``deopp`` that of the last class alone, ``ddp`` the largest difference of
-P(Ŷ = y | A = a). Which risk has which twin is said in :mod:`.measures`.
+P(Ŷ = y | A = a). :mod:`.measures` lists the twin of each risk.
 
-A group without a row in a cell has no rate there and is left out of that comparison; Fairlearn alone would
-count its rate as 0. Where fewer than two groups can be compared at all, the metric is NaN.
+A group without a row in a cell has no rate there and is left out of that comparison; Fairlearn by itself
+would count its rate as 0. Where fewer than two groups can be compared, the metric is NaN.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Decisions:
-    """Decided rows whose class and group are known, and the rates that metrics are made of.
+    """Decisions for rows whose class and group are known, and the rates that metrics are computed from.
 
-    Rows that say the same stand together: each (y, decided, a) once, with the weight of all its rows. Rates
-    are computed when they are first asked for.
+    Equal rows are merged: each (y, decided, a) occurs once, with the weight of all its rows. Rates are
+    computed on first access.
     """
 
     y: Array
@@ -150,14 +150,14 @@ def chi2(of: Decisions) -> float:
 
 
 def mutual_information(of: Decisions) -> float:
-    """H(group) + H(decision) − H(group, decision). scikit-learn's would cut masses to whole numbers."""
+    """H(group) + H(decision) − H(group, decision). scikit-learn's would truncate masses to integers."""
     table = of.table
     if len(table) < 2:
         return float("nan")
     return float(max(0.0, entropy(table.sum(1)) + entropy(table.sum(0)) - entropy(table.ravel())))
 
 
-# What decisions are judged by. The twins of risks come from the table in :mod:`.measures`.
+# Metrics of decisions. The twins of risks come from the table in :mod:`.measures`.
 METRICS: dict[str, Metric] = {"error": error, "positive_rate": positive_rate}
 
 
@@ -174,9 +174,9 @@ def evaluate(
     y, decided, a : ndarray of int, (rows,)
         True class, decision and true group, as codes from 0.
     classes : int
-        How many classes there are.
+        Number of classes.
     weight : ndarray, optional
-        Counts a row as more or less than one.
+        Weight of each row; 1 by default.
 
     Returns
     -------
@@ -188,18 +188,18 @@ def evaluate(
     >>> import numpy as np
     >>> from pyro_fairvae import evaluate
     >>> y, decided, a = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 1]])
-    >>> found = evaluate(y, decided, a, classes=2)
-    >>> round(found["error"], 3), found["deo"], round(found["ddp"], 3)
+    >>> metrics = evaluate(y, decided, a, classes=2)
+    >>> round(metrics["error"], 3), metrics["deo"], round(metrics["ddp"], 3)
     (0.167, 0.5, 0.333)
     """
     if not (len(y) if weight is None else weight.sum()) > 0:
         return dict.fromkeys(METRICS, float("nan"))
-    of = decisions(y, decided, a, classes, weight)
-    return {name: metric(of) for name, metric in METRICS.items()}
+    distinct = decisions(y, decided, a, classes, weight)
+    return {name: metric(distinct) for name, metric in METRICS.items()}
 
 
 def decisions(y: Array, decided: Array, a: Array, classes: int, weight: Array | None = None) -> Decisions:
-    """Decisions of rows, as metrics take them."""
+    """Decisions of rows, in the form that metrics take."""
     weight = np.ones(len(y)) if weight is None else weight
     y, decided, a, weight = _distinct(y, decided, a, weight)
     return Decisions(y, decided, a, classes, weight)
@@ -208,11 +208,11 @@ def decisions(y: Array, decided: Array, a: Array, classes: int, weight: Array | 
 def evaluate_expected(
     y_obs: Array, decided: Array, imputed: npt.NDArray[np.floating], classes: int
 ) -> dict[str, float]:
-    """The same where class and group are known by their probabilities alone.
+    """The metrics of :func:`evaluate` where only the probabilities of class and group are known.
 
     ``imputed`` is P(y, a | row), (rows, classes, groups). Each row enters once for each (y, a), weighed
-    by its probability, so that rates are those of expected cell masses. ``error`` is taken on rows with
-    a stated label (``y_obs < classes``), or is expected, too, where there is none. No hidden truth is read.
+    by its probability, so that rates are those of expected cell masses. ``error`` is computed on rows with
+    a stated label (``y_obs < classes``), or is expected, too, if there are none. No hidden truth is read.
     """
     rows, _, groups = imputed.shape
     y, a = np.meshgrid(np.arange(classes), np.arange(groups), indexing="ij")
@@ -232,8 +232,8 @@ def evaluate_expected(
 def fair_floor(y: Array, decided: Array, a: Array, classes: int, draws: int = 1000, seed: int = 0) -> float:
     """The mean DEO that chance alone gives a perfectly fair classifier on these rows.
 
-    It labels rows of class y rightly at the rate at which ``decided`` does, in every group alike; how many of
-    a cell it then gets right is binomial. A DEO near this floor cannot be told from 0.
+    Such a classifier labels rows of class y correctly at the rate of ``decided``, equal in every group; the
+    number of correct rows in a cell is then binomial. A DEO near this floor cannot be distinguished from 0.
     """
     generator = np.random.default_rng(seed)
     largest = np.zeros(draws)
@@ -248,11 +248,11 @@ def fair_floor(y: Array, decided: Array, a: Array, classes: int, draws: int = 10
 
 
 def imputation_scores(probability: npt.NDArray[np.floating], truth: Array) -> dict[str, float]:
-    """How good imputed probabilities, (rows, values), of hidden values are.
+    """Scores of imputed probabilities, (rows, values), of hidden values.
 
     ``accuracy`` of the likeliest value, ``log_score``, the mean log-probability of the true one, and
-    ``calibration``, the mean distance between the likeliest value's probability and how often it is right,
-    over ten equal bins of the former, weighed by their rows (expected calibration error).
+    ``calibration``, the mean distance between the likeliest value's probability and its accuracy,
+    over ten equal bins of that probability, weighted by their rows (expected calibration error).
     """
     chosen = probability.argmax(1)
     confidence, right = probability.max(1), chosen == truth
@@ -266,11 +266,11 @@ def imputation_scores(probability: npt.NDArray[np.floating], truth: Array) -> di
 
 
 def _distinct(y: Array, decided: Array, a: Array, weight: Array) -> tuple[Array, Array, Array, Array]:
-    """Each (y, decided, a) once, with the weight of all its rows: all that metrics are of."""
-    sizes = tuple(int(each.max()) + 1 for each in (y, decided, a))
+    """Each (y, decided, a) once, with the weight of all its rows."""
+    sizes = tuple(int(codes.max()) + 1 for codes in (y, decided, a))
     total = np.bincount(np.ravel_multi_index((y, decided, a), sizes), weights=weight)
-    found = np.flatnonzero(total > 0)
-    return (*np.unravel_index(found, sizes), total[found])  # type: ignore[return-value]
+    occurring = np.flatnonzero(total > 0)
+    return (*np.unravel_index(occurring, sizes), total[occurring])  # type: ignore[return-value]
 
 
 def _by_group(

@@ -1,4 +1,4 @@
-"""Which member of a frontier to use, judged on rows of which something is hidden."""
+"""Selection of a member of a frontier, on rows with hidden labels or groups."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from pyro_fairvae.schema.observed import Features, Observed
 
 
 class Decider(Protocol):
-    """What can be judged: members that decide, (members, rows)."""
+    """Anything whose members make decisions, (members, rows)."""
 
     def decide(self, x: Features) -> Tensor: ...
 
 
 def imputed_cells(fitted: Fit, table: Observed) -> Tensor:
-    """P(y, a | row), (members, rows, classes, groups), by the imputer of a fit; none is negative."""
+    """P(y, a | row), (members, rows, classes, groups), by the imputer of a fit, without negative masses."""
     imputer = fitted.settings.fairness.imputer
-    # Rates need masses that are not negative.
+    # Rates need nonnegative masses.
     return fitted.impute(table, STANDS_IN[imputer] if imputer == "control_variate" else imputer)
 
 
 def select(
     weights: Sequence[float], validation: list[dict[str, float]], metric: str = "deo", within: float = 0.01
 ) -> int:
-    """Index of the member to use, of those that cost at most ``within`` of error, judged on validation.
+    """Index of the member to use, among those that add at most ``within`` to the error on validation.
 
     It has the largest λ among those whose metric is within one standard error of the least: a validation part
-    has too few people in the rarest cells to tell the members' gaps apart, and λ was meant to close them.
+    has too few people in the rarest cells to distinguish the members' gaps, and λ is meant to close them.
     """
     limit = validation[int(np.argmin(weights))]["error"] + within
     allowed = [k for k, metrics in enumerate(validation) if not metrics["error"] > limit]
-    # A metric that could not be taken (NaN) is no reason to choose a member.
-    found = {k: float(np.nan_to_num(validation[k][metric], nan=np.inf)) for k in allowed}
-    fairest = min(found, key=lambda k: found[k])
-    bound = found[fairest] + np.nan_to_num(validation[fairest]["standard_error"])
-    return max((k for k in found if found[k] <= bound), key=lambda k: weights[k])
+    # A metric that could not be computed (NaN) must not select a member.
+    values = {k: float(np.nan_to_num(validation[k][metric], nan=np.inf)) for k in allowed}
+    fairest = min(values, key=lambda k: values[k])
+    bound = values[fairest] + np.nan_to_num(validation[fairest]["standard_error"])
+    return max((k for k in values if values[k] <= bound), key=lambda k: weights[k])
 
 
 def metric_of(fairness: RiskSettings) -> tuple[str, ComposedRisk | CustomRisk]:
-    """The metric that members are chosen by: its name, and the risk that it is of decisions.
+    """The metric for selecting members: its name, and the risk that it applies to decisions.
 
-    It is the twin of the risk that was trained, ``risk`` where it was trained over classes of the user's
-    choice, the ``metric`` of a user's own risk, and DEO for a user's own risk that came without one.
+    It is the twin of the trained risk; ``risk`` if that was trained over classes of the user's choice; the
+    ``metric`` of a user's own risk; and DEO for a user's own risk without a metric.
     """
     risk = fairness.chosen()
     if isinstance(risk, CustomRisk):
@@ -77,10 +77,10 @@ def metrics_on_validation(
 
 
 def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
-    """What decisions are judged by that not every fit is: of cells (rows, y, a).
+    """Metrics that only some fits have, from cells (rows, y, a).
 
-    ``risk``, that of decisions over the classes S_y where the user chose some; and the metric of a user's own
-    risk by its name.
+    These are ``risk``, the risk of decisions over the classes S_y if the user chose some; and the metric of a
+    user's own risk, by its name.
     """
     name, risk = metric_of(fairness)
     if isinstance(risk, ComposedRisk) and fairness.risk_classes is None:
@@ -95,7 +95,7 @@ def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -
 def standard_error(
     risk: ComposedRisk | CustomRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200
 ) -> float:
-    """Of a risk of decisions (rows,) under imputed cells (rows, y, a), by the bootstrap over rows."""
+    """Bootstrap standard error of a risk of decisions (rows,) under imputed cells (rows, y, a)."""
     rows, classes, groups = cells.shape
     drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
     one_hot = np.eye(classes)[decided]
@@ -103,12 +103,12 @@ def standard_error(
     decisions = (cells[..., None] * one_hot[:, None, None]).reshape(rows, -1)
     predicted = (drawn @ decisions).reshape(resamples, classes, groups, classes)
     if isinstance(risk, CustomRisk):
-        return float(np.std([_metric_of_cells(risk, each) for each in predicted], ddof=1))
+        return float(np.std([_metric_of_cells(risk, sample) for sample in predicted], ddof=1))
     return float(risk(CellSums(torch.from_numpy(mass), torch.from_numpy(predicted))).value.std())
 
 
 def _metric_of_cells(risk: CustomRisk, predicted: np.ndarray) -> float:
-    """The metric of a user's own risk, of the mass of each (y, a, decision)."""
+    """The metric of a user's own risk, from the mass of each (y, a, decision)."""
     assert risk.metric is not None
     y, a, decided = np.nonzero(predicted > 0)
     return float(risk.metric(y, decided, a, len(predicted), predicted[y, a, decided]))

@@ -1,1 +1,1 @@
-"""One SVI run for a whole frontier: program, objective, optimizer, training, and what it leaves behind."""
+"""One SVI run for a whole frontier: program, objective, optimizer, training, and its result."""

@@ -1,4 +1,4 @@
-"""The state of training after an epoch, from which a fit goes on."""
+"""Checkpoints: the state of training after an epoch, from which a fit can resume."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ REMEDY = "Delete it to start anew."
 
 
 class OtherConfig(InputError):
-    """A checkpoint is there, but of other options or other rows."""
+    """The checkpoint was written with other options or other rows."""
 
 
 def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
-    """Write a checkpoint of ``state``, marked with the config that it belongs to."""
+    """Write a checkpoint of ``state`` together with the config that it belongs to."""
     buffer = io.BytesIO()
     torch.save({"config": config, "state": state}, buffer)
     write_whole(path, buffer.getvalue())
 
 
 def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Read the state of a checkpoint, which must be of the same config. Runs no code from the file."""
+    """Read the state of a checkpoint, which must have the same config. Runs no code from the file."""
     try:
         content = torch.load(path, map_location=device, weights_only=True)
         header, state = {"config": content["config"]}, dict(content["state"])
-    except Exception as reason:  # a damaged file fails in as many ways as there are bytes in it
+    except Exception as reason:  # a damaged file can raise almost any exception
         raise InputError(f"{path} is not {A_CHECKPOINT}, or is damaged. {REMEDY}") from reason
     saved = check_document(header, CheckpointHeader, str(path), A_CHECKPOINT, REMEDY).config
     differing = [

@@ -1,4 +1,4 @@
-"""What training leaves behind."""
+"""The result of training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pyro_fairvae.schema.observed import Features, Observed, in_pieces
 
 @dataclass
 class Fit:
-    """What a fit came to: the last epoch's classifier, and the chosen epoch's channels.
+    """The result of a fit: the classifier of the last epoch, and the channels of the chosen epoch.
 
     :attr:`program` holds the parameters of the last epoch, in which the risk has its full weight; it
     classifies, with decisions refined by :attr:`adjustment` (:func:`refine_decisions`). :attr:`chosen`
-    holds, for each member, those of the epoch with the best held-out log P(ã|x), in which h is not overfitted
-    yet, and the channels' posteriors given that epoch's h and g (:func:`refine_channels`);
-    it says who withholds.
+    holds, for each member, the parameters of the epoch with the best held-out log P(ã|x), in which h is not
+    overfitted yet, and the channels' posteriors given that epoch's h and g (:func:`refine_channels`);
+    it answers who withholds.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Fit:
     lambdas : tuple of float
         λ of each member.
     settings : Settings
-        As they were given.
+        The settings of the fit.
     history : list of dict of str to float
         A line for each epoch and member: ``epoch``, ``member``, ``lambda``; the parts of the objective
         (``x``, ``a_obs``, ``y_obs``, ``kl_…``, ``groups``, ``labels``, ``imputer``, ``decisions``, ``risk``);
@@ -73,7 +73,7 @@ class Fit:
     adjustment: Tensor | None = None  # (members, classes, classes y, groups)
 
     def at_chosen_epoch(self) -> AbstractContextManager[Program]:
-        """The program with the parameters of the chosen epochs, for the time of a ``with``."""
+        """Context manager: the program with the parameters of the chosen epochs inside the ``with`` block."""
         return self.program.holding(self.chosen)
 
     @property
@@ -91,8 +91,8 @@ class Fit:
     def decide(self, x: Features) -> Tensor:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
-        It is the likeliest, or with two classes the last where its probability exceeds the threshold τ of
-        the settings, once these probabilities have been adjusted (:func:`decision_scores`).
+        Probabilities are adjusted first (:func:`decision_scores`). The decision is then the likeliest class,
+        or, with two classes, the last one where its probability exceeds the threshold τ of the settings.
         """
         decided = [
             decision_scores(heads, self.settings.fairness, self.adjustment).argmax(-1).cpu()
@@ -101,11 +101,11 @@ class Fit:
         return torch.cat(decided, dim=-1)
 
     def impute(self, table: Observed, imputer: str | None = None) -> Tensor:
-        """P(y, a | row), (members, rows, classes, groups), on the CPU, by the last epoch.
+        """P(y, a | row), (members, rows, classes, groups), on the CPU, at the last epoch.
 
-        Its imputer has been calibrated along the scores of the classifier that decides. It is the one that
-        the fit was trained with, unless another is named; labels are imputed by the head P_g, also where the
-        fit propagated labels, which is done over training rows alone.
+        The imputer of that epoch was calibrated along the scores of the classifier that decides. The default
+        ``imputer`` is the one that the fit was trained with. Labels are imputed by the head P_g, even if the
+        fit used label propagation, which covers training rows only.
         """
         stated = self.program.guide.channel_a.stated
         pieces = [
@@ -115,7 +115,7 @@ class Fit:
         return torch.cat(pieces, dim=1)
 
     def heads(self, x: Features) -> Iterator[Encoded]:
-        """What the encoder says of features, some rows at a time; ``x`` as in :class:`Batch`."""
+        """Encoder outputs for the features, in chunks of rows; ``x`` as in :class:`Batch`."""
         guide = self.program.guide
         for piece in in_pieces(x):
             with evaluating(guide.encoder):

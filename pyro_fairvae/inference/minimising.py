@@ -1,4 +1,4 @@
-"""The loop that trains plain networks: batches in a random order, and rates that fall along a cosine."""
+"""Training loop for plain networks: batches in random order, learning rates on a cosine schedule."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def minimise(
     noise: Callable[[int], int],
     clip: float | None = None,
 ) -> None:
-    """Take a step of ``optimizer`` for each batch of each epoch; the rates it has now are those at the start.
+    """Take a step of ``optimizer`` for each batch of each epoch; its current rates are the initial rates.
 
-    ``batches`` says the rows of each step of an epoch, and ``noise`` the seed of what is random in it.
-    ``loss`` is given rows and the share of training done, and says (members,). With ``clip`` each member's
+    ``batches`` returns the rows of each step of an epoch, and ``noise`` the seed of the epoch's randomness.
+    ``loss`` takes rows and the share of training done, and returns (members,). With ``clip`` each member's
     gradient is scaled to at most that norm.
     """
     rates = [group["lr"] for group in optimizer.param_groups]
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = [param for group in optimizer.param_groups for param in group["params"]]
     for epoch in range(epochs):
         steps = batches(epoch)
         with seeded(noise(epoch)):
@@ -38,5 +38,5 @@ def minimise(
                 optimizer.zero_grad()
                 loss(index, done).sum().backward()
                 if clip is not None:
-                    clip_members([each.grad for each in trained if each.grad is not None], clip)
+                    clip_members([param.grad for param in trained if param.grad is not None], clip)
                 optimizer.step()

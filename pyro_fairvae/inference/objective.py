@@ -1,4 +1,4 @@
-"""What SVI minimises: the ELBO, the conditional likelihoods of what was written down, the risk."""
+"""The objective of SVI: the ELBO, the conditional likelihoods of the recorded values, the risk."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from pyro_fairvae.schema.observed import Batch
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step says of itself: numbers without a gradient, which keep nothing else alive.
+    """Measurements of a step: detached tensors, which keep no autograd graph alive.
 
-    ``parts`` holds every part of the objective, (members,) each, with the sign and weight that it has in the
-    sum, ``loss``. ``gap`` is the risk without its weight.
+    ``parts`` holds every part of the objective, (members,) each, with its sign and weight in the sum,
+    ``loss``. ``gap`` is the risk without its weight.
     """
 
     loss: Tensor  # summed over members, ()
     parts: dict[str, Tensor]
     gap: Tensor  # (members,)
     gap_error: Tensor  # its Monte Carlo standard error, (members,)
-    cells: Tensor  # how far the rate of each cell is from that over all groups, (members, cells)
+    cells: Tensor  # distance of each cell's rate from the rate over all groups, (members, cells)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The objective of a batch, which can be differentiated, and what was measured on the way."""
+    """The differentiable objective of a batch, and its measurements."""
 
     loss: Tensor
     measured: Measured
@@ -74,21 +74,21 @@ class FairELBO(TraceEnum_ELBO):
         + \omega [\lambda > 0]\, \hat{\mathcal R} + \lambda \hat{\mathcal E}
 
     with B rows in the batch and n in the table. R̂ is the expected error of the softened decisions that Ê
-    judges: the likelihoods hardly mind a decision that flips at a probability near one half, so without R̂ the
-    cheapest way to be fair is to decide for hardly anybody. Within the ELBO, reconstruction and KL of z have
-    weights of their own. The default objective, ``"consistent"``, takes the conditional likelihoods over
-    all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints it, which
-    pulls the channels towards "nobody withholds".
+    judges: the likelihoods hardly change when a decision flips at a probability near one half, so without R̂
+    the cheapest way to be fair is to give hardly anybody a positive decision. Within the ELBO, reconstruction
+    and KL of z have separate weights. The default objective, ``"consistent"``, takes the conditional
+    likelihoods over all rows, ∅ included; ``"paper"`` takes them over stated rows only, as the paper prints
+    it, which pulls the channels towards "nobody withholds".
 
-    *Evidence counts once.* κ·ELBO + s·log Σ_a h P(ã|a) holds the evidence on a channel κ + s times, so
-    the channels' KL carries κ + s, too: a prior worth m people weighs as m people at any weights.
+    *Evidence counts once.* κ·ELBO + s·log Σ_a h P(ã|a) counts the evidence on a channel κ + s times, so
+    the channels' KL has the weight κ + s, too: a prior worth m people counts as m people at any weights.
 
-    KLs of z, π and the channels are taken in closed form; y and a are enumerated by TraceEnum_ELBO.
-    The imputers P_g and r have a likelihood of their own, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), which
-    reaches their heads only.
+    KLs of z, π and the channels are computed in closed form; y and a are enumerated by TraceEnum_ELBO.
+    The imputers P_g and r have a separate likelihood, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), whose
+    gradient reaches their heads only.
 
-    ``lambdas`` is λ, a number for each member. :meth:`evaluate` returns the loss and what was measured on
-    the way; nothing of a step stays here but the risk's memory of earlier batches.
+    ``lambdas`` is λ, a number for each member. :meth:`evaluate` returns the loss and its measurements; the
+    only state kept between steps is the risk's memory of earlier batches.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class FairELBO(TraceEnum_ELBO):
         return loss.item()
 
     def loss(self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, progress: float = 1.0) -> float:
-        """The objective as a number; unlike a step, it leaves the risk's memory as it was."""
+        """The objective as a number; unlike a step, it does not change the risk's memory."""
         remembered = self.risk.estimator.state()
         loss = self.evaluate(model, guide, batch, progress).loss.item()
         self.risk.estimator.load_state(remembered)
@@ -135,14 +135,14 @@ class FairELBO(TraceEnum_ELBO):
     ) -> Evaluation:
         """The objective of a batch when the share ``progress`` of training is done.
 
-        All draws are made of ``noise`` where it is given, and else of torch's own generator.
+        All draws use ``noise`` if it is given, otherwise torch's global generator.
         """
         return self.evaluate_run(self.run(model, guide, batch, noise), model, batch, progress, noise)
 
     def run(
         self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, noise: MemberNoise | None = None
     ) -> GuidedRun:
-        """Run the guide, and the model against it, y and a enumerated."""
+        """Run the guide, and the model against it, with y and a enumerated."""
         closed = frozenset(("z", *model.prevalence_sites, *model.channel_sites))
         scales = SiteScales(self.weights, batch.rows, closed)
         encodings: list[Encoding] = []
@@ -163,7 +163,7 @@ class FairELBO(TraceEnum_ELBO):
         progress: float = 1.0,
         noise: MemberNoise | None = None,
     ) -> Evaluation:
-        """The objective of a run that :meth:`run` made."""
+        """The objective of a run returned by :meth:`run`."""
         kls = self._closed_form_kls(run, model, batch.rows, self.schedule.kl(progress))
         risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress), noise)
         differentiable = kls | beside
@@ -176,14 +176,14 @@ class FairELBO(TraceEnum_ELBO):
 
     @staticmethod
     def _enumerated(run: GuidedRun) -> Tensor:
-        """Minus the ELBO with y and a summed out, but for the KLs that are taken in closed form."""
+        """Minus the ELBO with y and a summed out, without the KLs that are computed in closed form."""
         loss: Tensor = -_compute_dice_elbo(run.model_trace, run.guide_trace)
         return loss
 
     def _closed_form_kls(
         self, run: GuidedRun, model: FairSSVAE, batch_rows: int, kl_share: float
     ) -> dict[str, Tensor]:
-        """KLs that :class:`SiteScales` took out of the enumerated ELBO, with their weights."""
+        """KLs that :class:`SiteScales` excludes from the enumerated ELBO, with their weights."""
         weights, none = self.weights, self.lambdas.new_zeros(())
         kl_weight = weights.kappa * weights.kl_weight * kl_share
         channel_weight, pi_weight = (weights.kappa + weights.s) / self.rows, weights.kappa / self.rows
@@ -201,20 +201,20 @@ class FairELBO(TraceEnum_ELBO):
         risk_share: float,
         noise: MemberNoise | None,
     ) -> tuple[Estimate, dict[str, Tensor]]:
-        """The risk, and the parts that are no part of the ELBO, with their weights."""
+        """The risk, and the parts outside the ELBO, with their weights."""
         evidence_a = encoding.log_joint_a.logsumexp(-1)
         evidence_y = encoding.log_joint_y.logsumexp(-1)
         if self.weights.objective == "paper":
             evidence_a = evidence_a * model.channel_a.stated(batch.a_obs)
             evidence_y = evidence_y * model.channel_y.stated(batch.y_obs)
-        held = beliefs(encoding, model.channel_a.stated(batch.a_obs))
-        learned = held.log_joint.flatten(-2).logsumexp(-1)
+        imputation = beliefs(encoding, model.channel_a.stated(batch.a_obs))
+        learned = imputation.log_joint.flatten(-2).logsumexp(-1)
         if batch.propagated_labels is not None:
-            held = by_propagation(
-                held, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
+            imputation = by_propagation(
+                imputation, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
             )
-        risk = self.risk(encoding.heads.class_logits, held, self.lambdas, noise)
-        decisions = self.risk.decision_error(encoding.heads.class_logits, held)
+        risk = self.risk(encoding.heads.class_logits, imputation, self.lambdas, noise)
+        decisions = self.risk.decision_error(encoding.heads.class_logits, imputation)
         return risk, {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),
@@ -245,7 +245,7 @@ class FairELBO(TraceEnum_ELBO):
 
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
-    """What an encoding says of labels and groups, as imputers take it, with the channels held fixed."""
+    """The log-probabilities of labels and groups in an encoding that imputers take, channels detached."""
     heads = encoding.heads
     return Beliefs(
         label=heads.label_logits.log_softmax(-1) + encoding.log_channel_y.detach(),
@@ -258,10 +258,10 @@ def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
 
 
 def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_stated: Tensor) -> Beliefs:
-    """The same with propagated labels, which have read ỹ where it is stated.
+    """The same beliefs with propagated labels, which already include ỹ where it is stated.
 
-    Propagation has seen stated labels only, P(y|x) P(ỹ≠∅|y) up to a constant, so a row with ∅ takes the odds
-    of ∅ given y on top of it.
+    Propagation uses stated labels only and estimates P(y|x) P(ỹ≠∅|y) up to a constant, so a row with ∅ is
+    multiplied by the odds of ∅ given y.
     """
     log_unavailable = encoding.log_channel_y.detach()
     odds = log_unavailable - (-log_unavailable.expm1()).log()
@@ -269,7 +269,7 @@ def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_
 
 
 class SiteScales(Messenger):
-    """Gives each row's sites their weight, and takes those of ``closed`` out of the sampled ELBO."""
+    """Scales each row's sites by their weight, and excludes the sites in ``closed`` from the sampled ELBO."""
 
     def __init__(self, weights: ObjectiveWeights, batch_rows: int, closed: frozenset[str]) -> None:
         super().__init__()
@@ -285,7 +285,7 @@ class SiteScales(Messenger):
 
 
 class DrawsOfMembers(Messenger):
-    """Draws reparametrised sites of the guide, members first, from the noise of each member."""
+    """Draws the guide's reparametrised sites, with members as leading dimension, from each member's noise."""
 
     def __init__(self, noise: MemberNoise) -> None:
         super().__init__()

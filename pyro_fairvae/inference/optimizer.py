@@ -14,10 +14,10 @@ from torch import Tensor
 class MembersAdamW(PyroOptim):
     """AdamW over parameters with a leading dimension of members.
 
-    Pyro keeps an optimiser for each parameter; this keeps one, with two rates: ``lr`` for networks and
-    ``sites_lr`` for the few parameters of shared sites, named by ``sites``, which carry no weight decay, as
-    those named by ``undecayed`` do not. Names are those of Pyro's parameter store. Gradients are clipped to
-    ``clip`` in norm *for each member*, so that members never mix.
+    Pyro keeps an optimiser for each parameter; this class keeps one, with two rates: ``lr`` for networks and
+    ``sites_lr`` for the few parameters of shared sites, which ``sites`` lists by name. Parameters in
+    ``sites`` and in ``undecayed`` have no weight decay. Names are those of Pyro's parameter store. Gradients
+    are clipped to the norm ``clip`` *for each member*, so that members stay independent.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class MembersAdamW(PyroOptim):
         self._waiting: dict[str, Any] | None = None
 
     def __call__(self, params: Iterable[Tensor], share: float = 1.0, **kwargs: Any) -> None:
-        """A step with ``share`` of the rates."""
+        """Take a step with the learning rates multiplied by ``share``."""
         if self.optimizer is None:
             self.optimizer = self._build(list(params))
         groups = self.optimizer.param_groups

@@ -1,4 +1,4 @@
-"""A model, its guide and the settings that both are made of."""
+"""A model, its guide and the settings that both are built from."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ class Program:
         start = {
             site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
         }
-        for each, observed in ((channel_a, train.a_obs), (channel_y, train.y_obs)):
-            start |= {site: each.initial_concentration(r, observed) for r, site in enumerate(each.sites)}
+        for observing, observed in ((channel_a, train.a_obs), (channel_y, train.y_obs)):
+            start |= {
+                site: observing.initial_concentration(r, observed) for r, site in enumerate(observing.sites)
+            }
         sites = GLOBAL_GUIDES[settings.sites](
             {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}
         )
@@ -83,7 +85,7 @@ class Program:
 
     @property
     def undecayed_parameters(self) -> frozenset[str]:
-        """Pyro's names of parameters that weight decay would harm: of images, norms and scales."""
+        """Pyro's names of parameters without weight decay: for images, those of norms and scales."""
         if not isinstance(self.model.columns, Pixels):
             return frozenset()
         norms = (param_with_module_name("guide", f"encoder.{name}") for name in self.guide.encoder.norms)
@@ -106,13 +108,13 @@ class Program:
 
     @contextmanager
     def holding(self, state: dict[str, Tensor]) -> Iterator[Program]:
-        """The program with other parameters, some or all, for the time of a ``with``."""
-        own = {name: value.clone() for name, value in self.state().items()}
-        self.load_state(own | state)
+        """Replace some or all parameters by those of ``state`` inside the ``with`` block."""
+        original = {name: value.clone() for name, value in self.state().items()}
+        self.load_state(original | state)
         try:
             yield self
         finally:
-            self.load_state(own)
+            self.load_state(original)
 
     def encode(self, table: Observed) -> Iterator[tuple[Batch, Encoding]]:
         """The encoding of all rows, a chunk at a time, with channels at their posterior means."""

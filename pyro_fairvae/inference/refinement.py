@@ -1,4 +1,4 @@
-"""Channels and decisions brought to their optimum given the networks, after training."""
+"""Optimises channels and decisions given the networks, after training."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from pyro_fairvae.inference.program import Program
 from pyro_fairvae.risks import ComposedRisk, RiskSettings, impute
 from pyro_fairvae.schema.observed import Observed
 
-ROWS = 1 << 16  # of a larger table evenly spread rows are enough for so few numbers
+ROWS = 1 << 16  # at most; evenly spaced rows of a larger table suffice for so few parameters
 
 
 def refine_channels(
     program: Program, table: Observed, noise: MemberNoise, steps: int, lr: float = 0.05
 ) -> None:
-    r"""Bring the channels' posteriors to their optimum with the networks held fixed.
+    r"""Optimise the channels' posteriors with the networks held fixed.
 
-    An epoch chosen by held-out likelihood may come before the channels have converged, and among such
-    ones the held-out rows would pick the rate that fits themselves. This minimises, over the posterior q of
-    each channel alone,
+    An epoch chosen by held-out likelihood may precede the convergence of the channels, and among such epochs
+    the held-out rows would select the rates that fit these rows best. This function minimises, over the
+    posterior q of each channel alone,
 
     .. math:: -E_q \sum_i \log \sum_a h(a|x_i) P(\tilde a_i|a) + \mathrm{KL}(q \| \mathrm{prior}),
 
-    the same for y with g, over all rows of ``table``. It is the "consistent" objective as far as the
-    channels are concerned, so fits of the paper's objective go without it.
+    the same for y with g, over all rows of ``table``. It is the part of the "consistent" objective that
+    depends on the channels, so fits of the paper's objective skip it.
     """
     guide = program.guide
     encodings = [encoding.heads for _, encoding in program.encode(table)]
@@ -44,9 +44,9 @@ def refine_channels(
         log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
         possible = torch.from_numpy(channel.possible).to(observed.device).T[observed]
         reachable = log_latent.masked_fill(~possible, -torch.inf)
-        # Up to a factor of each row, and with rows last, over which all is done at once.
+        # Up to a factor for each row; rows are the last dimension, so that operations over them vectorise.
         latent = (reachable - reachable.amax(-1, keepdim=True)).exp().mT.contiguous()
-        said = functional.one_hot(observed, channel.outcomes).mT.to(latent).contiguous()
+        one_hot = functional.one_hot(observed, channel.outcomes).mT.to(latent).contiguous()
         sites = channel.sites
         priors = [dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))]
         optimizer = torch.optim.Adam([getattr(guide.sites, site) for site in sites], foreach=True)
@@ -54,7 +54,7 @@ def refine_channels(
             optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)
             posteriors = [guide.sites.distribution(site) for site in sites]
             matrix = channel.matrix([_draw(posterior, noise) for posterior in posteriors]).squeeze(-3)
-            evidence = ((matrix.mT @ latent) * said).sum(-2).log().sum()
+            evidence = ((matrix.mT @ latent) * one_hot).sum(-2).log().sum()
             kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
             optimizer.zero_grad()
             ((kl - evidence) / table.rows).backward()
@@ -62,7 +62,7 @@ def refine_channels(
 
 
 def _draw(posterior: dist.TorchDistribution, noise: MemberNoise) -> Tensor:
-    """A draw of a shared site, or its point."""
+    """A draw of a shared site, or its value where the posterior is a point."""
     if isinstance(posterior, dist.Dirichlet):
         return noise.dirichlet(posterior.concentration)
     return posterior.rsample()
@@ -71,10 +71,10 @@ def _draw(posterior: dist.TorchDistribution, noise: MemberNoise) -> Tensor:
 def refine_decisions(
     program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings, steps: int
 ) -> Tensor | None:
-    """ν of each member, (members, classes, classes y, groups), of the rows of ``table``; 0 where λ is 0.
+    """ν of each member, (members, classes, classes y, groups), from the rows of ``table``; 0 where λ is 0.
 
-    None where decisions stay as trained: by the settings, and with a user's own F, which is a function of
-    draws and not of rates.
+    None where decisions stay as trained: if the settings turn refinement off, and with a user's own F, which
+    is a function of draws and not of rates.
     """
     risk = settings.chosen()
     stiffness = settings.refinement_stiffness
@@ -83,13 +83,13 @@ def refine_decisions(
     every = math.ceil(table.rows / ROWS)
     pieces: list[tuple[Tensor, ...]] = []
     for batch, encoding in program.encode(table):
-        held = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
-        found = (
+        imputation = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
+        columns = (
             decision_scores(encoding.heads, settings),
             believed_cells(encoding.heads, settings.imputer),
-            impute(held, settings.imputer),
-            held.label.softmax(-1),
+            impute(imputation, settings.imputer),
+            imputation.label.softmax(-1),
         )
-        pieces.append(tuple(each[:, ::every] for each in found))
-    scores, cells, imputed, label = (torch.cat(each, dim=1) for each in zip(*pieces, strict=True))
+        pieces.append(tuple(column[:, ::every] for column in columns))
+    scores, cells, imputed, label = (torch.cat(column, dim=1) for column in zip(*pieces, strict=True))
     return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)

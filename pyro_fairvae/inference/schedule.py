@@ -1,4 +1,4 @@
-"""Which share of a weight is in force as training goes on."""
+"""Schedules of weights over the course of training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyro_fairvae.base.options import option
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which share of a weight is in force at each share of training done."""
+    """The share of a weight that applies at each share of training done."""
 
     risk_from: float = option(0.2, "share of training after which λ starts to rise from 0")
-    risk_full: float = option(0.6, "share of training from which λ is in full force")
-    kl_full: float = option(0.1, "share of training from which the KL of z is in full force")
+    risk_full: float = option(0.6, "share of training from which λ has its full value")
+    kl_full: float = option(0.1, "share of training from which the KL of z has its full weight")
 
     def __post_init__(self) -> None:
         require(

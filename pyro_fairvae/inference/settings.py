@@ -23,7 +23,7 @@ from pyro_fairvae.schema.observed import Columns
 INTERVALS = ("calibrated", "given_h")
 PRECISIONS = ("auto", "full", "mixed")
 
-# κ, s and ω unless given, by objective; the first's s makes evidence on a channel count once.
+# Defaults of κ, s and ω by objective; s of "consistent" makes evidence on a channel count once.
 OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
     "consistent": (0.02, lambda kappa: 1 - kappa, 1.0),
     "paper": (1.0, lambda kappa: 1.0, 0.0),
@@ -32,7 +32,7 @@ OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
 
 @dataclass(frozen=True)
 class ObjectiveWeights:
-    """Which likelihoods the objective takes, and the weights of its parts; see ``FairELBO``."""
+    """The likelihoods in the objective, and the weights of its parts; see ``FairELBO``."""
 
     objective: str = option(
         "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
@@ -63,7 +63,7 @@ class ObjectiveWeights:
         require(
             0 <= self.s < float("inf"),
             f"supervision_weight must be finite and not negative, got {self.s}; "
-            "it is 1 − elbo_weight unless given.",
+            "its default is 1 − elbo_weight.",
         )
 
     @property
@@ -83,12 +83,12 @@ class ObjectiveWeights:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything but the data, the weights λ and the seed that decides what a fit becomes.
+    """Everything that determines a fit except the data, the weights λ and the seed.
 
     Attributes
     ----------
     fairness : RiskSettings
-        The fairness risk: which, of which decisions, and how it is estimated.
+        The fairness risk: which risk, over which decisions, and how it is estimated.
     objective_weights : ObjectiveWeights
         Weights of the parts of the objective.
     schedule : Schedule
@@ -101,7 +101,7 @@ class Settings:
     Raises
     ------
     InputError
-        If an option has a value that it cannot have.
+        If an option has an invalid value.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class Settings:
         "truthful",
         f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
     )
-    prior_y: str = option("truthful", "prior on P(ỹ|y), in the same language")
+    prior_y: str = option("truthful", "prior on P(ỹ|y), in the same format as prior_a")
     prior_pi: float = option(1.0, "γ, concentration of the symmetric Dirichlet prior of π")
     intervals: str | None = option(
         None,
@@ -131,7 +131,7 @@ class Settings:
     trunk: str | None = option(None, trunk_help)
     hidden: int = option(128, "width of the encoder's layers")
     layers: int = option(3, "number of the encoder's layers")
-    pieces: int = option(16, "pieces into which the encoder cuts each number; 0: none, as in the paper")
+    pieces: int = option(16, "pieces of the encoder's split of each number's range; 0: none, as in the paper")
     latent: int = option(16, "dimension of z")
     decoder_hidden: int = option(64, "width of the decoder's hidden layer")
     epochs: int = option(30, "passes over the training rows")
@@ -146,7 +146,7 @@ class Settings:
         "auto", f"{', '.join(PRECISIONS)}: products in bfloat16 (auto: for images on a GPU)"
     )
     augmentation: str = option(
-        "flip_crop", f"what is done to training images, anew in each step: {', '.join(AUGMENTATIONS)}"
+        "flip_crop", f"random augmentation of training images in each step: {', '.join(AUGMENTATIONS)}"
     )
 
     def __post_init__(self) -> None:
@@ -184,7 +184,7 @@ class Settings:
         )
 
     def mixed(self, columns: Columns | Pixels, device: torch.device | str) -> bool:
-        """Whether networks take products in bfloat16."""
+        """Whether networks compute products in bfloat16."""
         images_on_gpu = isinstance(columns, Pixels) and torch.device(device).type == "cuda"
         return self.precision == "mixed" or (self.precision == "auto" and images_on_gpu)
 

@@ -1,4 +1,4 @@
-"""SVI whose steps return what was measured."""
+"""SVI whose steps return their measurements."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pyro_fairvae.schema.observed import Batch
 class MeasuredSVI(SVI):
     """:class:`pyro.infer.SVI` over a :class:`FairELBO`.
 
-    :meth:`pyro.infer.SVI.step` returns the loss as a number and nothing else; here it returns all that the
-    objective measured. It is otherwise the same, with the objective and the learning rates as they are when
-    the share ``progress`` of training is done.
+    :meth:`pyro.infer.SVI.step` returns only the loss as a number; here it returns everything that the
+    objective measured. It is otherwise the same, with the objective and the learning rates scheduled for the
+    share ``progress`` of training done.
     """
 
     def __init__(

@@ -39,18 +39,18 @@ def check_lambdas(lambdas: Sequence[float]) -> None:
 
 
 def skip_validation() -> None:
-    """Leave out Pyro's own checks: they cost a tenth of a step, and the program is tested with them on."""
+    """Turn off Pyro's own checks: they take a tenth of a step's time, and the tests run with them on."""
     pyro.enable_validation(False)
 
 
 @dataclass
 class Progress:
-    """What a callback is told after each epoch."""
+    """The argument of a callback after each epoch."""
 
     epoch: int
     epochs: int
     rows: list[dict[str, float]]  # this epoch's history, a row for each member
-    state: Callable[[], dict[str, Any]]  # all that is needed to go on from here
+    state: Callable[[], dict[str, Any]]  # everything needed to resume from here
 
 
 def fit(
@@ -67,29 +67,29 @@ def fit(
 ) -> Fit:
     r"""Train one member for each of ``lambdas`` in a single SVI run.
 
-    Each minimises −ELBO, the conditional likelihoods of what was written down, and
+    Each minimises −ELBO, the conditional likelihoods of the recorded values, and
     :math:`\lambda\, E_{y,a} F(P_f, y, a)`, the fairness risk F expected over unstated labels and groups.
 
     Parameters
     ----------
     train, validation : Observed
-        Rows as they were written down; the epoch that says who withholds is chosen on the second.
+        Rows with their recorded values; ``validation`` selects the epoch whose channels are kept.
     lambdas : sequence of float
         λ of each member.
     settings : Settings, optional
-        The defaults unless given.
+        Default: ``Settings()``.
     seeds : int or sequence of int
-        One for all members (equal initial weights and noise, so that they differ in λ alone) or one for each,
-        which sets its initial weights, its noise and, where ``train`` gives each member rows of its own
-        (:meth:`Observed.stack`), their order; the order of shared rows, and what is done to images, follow
-        the first. A member does not depend on the others: equal λ and seeds give equal members.
+        One for all members (equal initial weights and noise, so that they differ in λ alone) or one for each.
+        A seed sets the member's initial weights, its noise and, where ``train`` has separate rows for each
+        member (:meth:`Observed.stack`), their order; the first seed sets the order of shared rows and the
+        augmentation of images. A member does not depend on the others: equal λ and seeds give equal members.
     device, dtype
-        Where, and in which precision.
+        Device and precision of the computation.
     after_epoch : callable, optional
         Called with a :class:`Progress` after each epoch.
     state : dict, optional
-        What ``Progress.state()`` gave in an earlier run of the same arguments: training goes on from that
-        epoch to the same numbers as an unbroken run.
+        The result of ``Progress.state()`` in an earlier run with the same arguments: training resumes from
+        that epoch and gives the same numbers as an uninterrupted run.
     workers : int
         Processes that read images ahead.
 
@@ -101,11 +101,11 @@ def fit(
     Raises
     ------
     TypeError
-        If a table is not :class:`Observed`, such as one with its truth.
+        If a table is not :class:`Observed`, for example one that holds its truth.
     InputError
-        If tables, λ, seeds and settings do not fit together.
+        If tables, λ, seeds and settings are inconsistent.
     DivergedError
-        If training comes to numbers that are not finite.
+        If training produces numbers that are not finite.
 
     Examples
     --------
@@ -126,20 +126,20 @@ def fit(
     member_seeds = [seeds] * len(lambdas) if isinstance(seeds, int) else list(seeds)
     require(
         len(member_seeds) == len(lambdas) and train.members in (None, len(lambdas)),
-        f"{len(lambdas)} weights, {len(member_seeds)} seeds and rows for {train.members} members "
-        "were given; give one of each for every member.",
+        f"got {len(lambdas)} lambdas, {len(member_seeds)} seeds and rows for {train.members} members; "
+        "give one of each for every member.",
     )
     require(
         validation.members in (None, len(lambdas))
         and (validation.columns, validation.classes, validation.groups)
         == (train.columns, train.classes, train.groups),
-        "validation must have the columns, classes and groups of the training table, and its rows for all "
-        "members or for each of them.",
+        "validation must have the columns, classes and groups of train, and rows shared by all members "
+        "or separate rows for each.",
     )
     settings.fairness.check(train.classes, train.groups)
     require(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
-        "propagating labels needs stated ones, but none is stated; use the labeller 'head'.",
+        "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
     with pyro.get_param_store().scope():
         run = _Run(train, validation, lambdas, settings, member_seeds, device, dtype, workers)
@@ -232,7 +232,7 @@ class _Run:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
         sums: dict[str, Tensor] = {}
         noise = self._noise(3)
-        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):  # of what is done to images
+        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):  # of augmentation
             order = self._order().tensor_split(self.steps, dim=-1)
             for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
@@ -249,7 +249,7 @@ class _Run:
         return MemberNoise(seeds, self.train.y_obs.device)
 
     def _refresh_propagated_labels(self) -> None:
-        """Propagate labels anew, on the features of this moment, where it is due."""
+        """Propagate labels again, on the current features, where the schedule asks for it."""
         fairness = self.settings.fairness
         if fairness.labeller != "propagation" or not any(self.lambdas):
             return
@@ -265,7 +265,7 @@ class _Run:
         self.propagated_labels = torch.stack(propagated).to(self.train.like)
 
     def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """The rows of each step, images altered anew."""
+        """The rows of each step, with images newly augmented."""
         for batch in batches(self.train, order, self.workers):
             yield replace(batch, x=altered(batch.x, self.train.columns, self.settings.augmentation))
 
@@ -317,7 +317,7 @@ class _Run:
                     )
 
     def state(self) -> dict[str, Any]:
-        """A copy of all that is needed to go on from here."""
+        """A copy of everything needed to resume from here."""
         return _copy(
             {
                 "epoch": self.epoch,
@@ -347,15 +347,15 @@ def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, list) else value
+        return {key: _copy(entry) for key, entry in value.items()}
+    return [_copy(entry) for entry in value] if isinstance(value, list) else value
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
-    """Means over rows that only read what was written down, (members,) each.
+    """Means over rows that use recorded values only, (members,) each.
 
-    ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is that of the
-    classifier on rows with a stated label.
+    ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is the error of
+    the classifier on rows with a stated label.
     """
     totals: dict[str, Tensor] = {}
     for batch, encoding in program.encode(table):

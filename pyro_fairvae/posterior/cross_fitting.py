@@ -1,4 +1,4 @@
-"""h(a|x) and g(y|x) of every row, by networks that have not seen the row."""
+"""h(a|x) and g(y|x) of every row, from networks that were not trained on the row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyro_fairvae.nn.trunks import trunks
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
 
-# A few epochs have to do for tables.
+# A few epochs are enough for tables.
 TABLE_EPOCHS = 8
 LR = 5e-3
 BATCH = 512  # at most
@@ -28,7 +28,7 @@ LEAST_STEPS = 32  # in an epoch, at least
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """Scores of rows, each by a network trained on other folds; one table, or one for each member."""
+    """Scores of rows, each from a network trained on other folds; one table, or one for each member."""
 
     groups: Tensor  # h(a|x), (tables, rows, groups)
     labels: Tensor  # g(y|x), (tables, rows, classes)
@@ -56,12 +56,13 @@ def cross_fit(
     folds: int = 4,
     epochs: int | None = None,
 ) -> CrossFitted:
-    r"""Train a network for each fold, on the rows outside it, and score those inside.
+    r"""Train a network for each fold, on the rows outside it, and score the rows inside it.
 
-    Each maximises the mean of :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`,
-    with channels of its own that are thrown away afterwards. All networks, of all folds and of all tables
-    where members have rows of their own, are trained at once. ``seeds`` has one for each table. Images, of
-    which a few epochs teach too little, take the epochs, the batch and the rate of the fit itself.
+    Each network maximises the mean of
+    :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with its own channels, which
+    are discarded afterwards. All networks are trained at once: those of all folds and, where members have
+    separate rows, of all tables. ``seeds`` has one for each table. A few epochs are too few for images, which
+    therefore use the epochs, batch size and learning rate of the fit itself.
     """
     images = isinstance(train.columns, Pixels)
     if epochs is None:
@@ -69,7 +70,7 @@ def cross_fit(
     lr, most = (settings.lr, settings.batch) if images else (LR, BATCH)
     device, tables, rows = train.x.device, len(seeds), train.rows
     fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)
-    owner = [t for t in range(tables) for _ in range(folds)]  # whose rows a network has
+    owner = [t for t in range(tables) for _ in range(folds)]  # the table whose rows a network is trained on
     trunk = trunks(train, settings)
     networks = Members(
         lambda k: Heads(trunk(owner[k]), settings.hidden, train.groups, train.classes),
@@ -112,7 +113,7 @@ def cross_fit(
         _score(networks, train, fold, owner, folds, chunk)
         for chunk in torch.arange(rows, device=device).split(rows_at_once(train.x))
     ]
-    return CrossFitted(*(torch.cat(each, dim=1) for each in zip(*scored, strict=True)))
+    return CrossFitted(*(torch.cat(chunks, dim=1) for chunks in zip(*scored, strict=True)))
 
 
 def _folds(rows: int, folds: int, seed: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Draws of a fit's posteriors, as a model's folder keeps them: by source, channel and number of row."""
+"""Draws of a fit's posteriors, as a model's folder stores them: by source, channel and row number."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def keep_draws(fit: Fit, calibrated: dict[str, Calibrated] | None) -> dict[str, 
 
 
 def kept_sources(arrays: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """The sources among kept draws, the better first."""
+    """The sources among stored draws, best first."""
     return tuple(source for source in SOURCES if any(key.startswith(f"{source}/") for key in arrays))
 
 
 def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) -> ChannelDraws:
-    """The draws of a channel among those of :func:`keep_draws`; KeyError where they are not there."""
+    """The draws of a channel among those of :func:`keep_draws`; raises KeyError if they are missing."""
     rows = [arrays[_key(source, channel.name, row)].astype(np.float64) for row in range(len(channel.rows))]
     return ChannelDraws(channel, rows)
 

@@ -1,24 +1,25 @@
-r"""Posterior of a channel that holds whatever the networks are worth.
+r"""Posterior of a channel that is valid however good or bad the networks are.
 
-Sort rows into bins by x alone, with scores from networks that have not seen them (:mod:`.cross_fitting`).
-Where what is written down depends on a alone, every bin b obeys
+Sort rows into bins by x alone, with scores from networks that were not trained on them
+(:mod:`.cross_fitting`). Where the recorded value depends on a alone, every bin b obeys
 
 .. math:: \frac{h_b(a)}{\sum_{a' \ge a} h_b(a')} \sim \mathrm{Beta}(m_{a1}, m_{a2}), \quad
           C_r \sim \mathrm{Dir}(\mathrm{prior}_r), \quad \tilde a_i \sim \sum_a h_b(a)\, P(\tilde a | a),
           \quad P(\tilde a|a) \text{ made of the rows } C_r,
 
-exactly, since h_b is the mean of P(a|x) over the bin; how the groups spread over bins is learned, with a mean
-and a spread for each group, lest the spread of one tell how frequent another is. A priori log m1/m2 is nearly
-flat and the log of the lesser m, which sets how unlike bins are, normal. (Were log m itself normal, a group
-of 1 % would be held to be larger than it is, and to hide. With a prior ∝ 1/N on how many people N a group
-has, how many of them state it tells nothing of how often they do.) So the posterior of C given the counts in
-the bins has the coverage it claims: a bad network makes bins that are alike, and the interval wide. It is
-drawn by Gibbs sampling, which is conjugate but for m, for many tables at once.
+exactly, since h_b is the mean of P(a|x) over the bin. The distribution of the groups over bins is learned,
+with a mean and a spread for each group, so that the spread of one group carries no information about the
+frequency of another. The prior of log m1/m2 is nearly flat, and the log of the smaller m, which determines
+how much bins differ, is normal. (If log m itself were normal, the size of a group of 1 %, and hence how often
+it withholds, would be overestimated. With a prior ∝ 1/N on the number N of people in a group, the number of
+them who state it carries no information about how often they do.) So the posterior of C given the counts in
+the bins has its nominal coverage: a bad network makes bins that are alike, and the interval wide. It is drawn
+by Gibbs sampling, which is conjugate except for m, for many tables at once.
 
-Where people may misstate, the counts fix C only up to an *isometry*: for any A whose rows sum to 1, AC and
-:math:`h A^{-1}` say the same of the data as C and h, as long as they are probabilities, and so does swapping
-groups. Where there is one attribute and anybody can say anything, the sampler also moves along such A and
-swaps, accepting by the prior alone; elsewhere chains that disagree are the sign of it.
+Where people may misstate, the counts determine C only up to an *isometry*: for any A whose rows sum to 1, AC
+and :math:`h A^{-1}` have the same likelihood as C and h, as long as they are probabilities, and so do swapped
+groups. Where there is one attribute and every outcome is possible for every group, the sampler also moves
+along such A and swaps, accepting by the prior alone; elsewhere, chains that disagree indicate the ambiguity.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 BINS = 32  # at most
 ROWS_IN_BIN = 100  # at least
-THINNED = 5  # sweeps for each draw where the sampler has to wander along isometries
-START = 20.0  # people that a chain's start is worth
-LOG_ODDS = 3.0  # deviation of log m1/m2: nearly flat, so that no group is held to be frequent beforehand
-LOG_SHAPE = (-0.5, 1.0)  # mean and deviation of the log of the lesser m
-SMALLEST_SHARE = 1e-9  # a share smaller than that is not stretched
+THINNED = 5  # sweeps for each draw where the sampler also moves along isometries
+START = 20.0  # weight of a chain's starting point, in people
+LOG_ODDS = 3.0  # standard deviation of log m1/m2: nearly flat, so that the prior favours no group
+LOG_SHAPE = (-0.5, 1.0)  # mean and standard deviation of the log of the smaller m
+SMALLEST_SHARE = 1e-9  # smaller shares are not stretched
 
 
 def bin_rows(scores: np.ndarray) -> np.ndarray:
-    """The bin of each row, (rows,), of scores (rows, values) on the simplex.
+    """The bin of each row, (rows,), from scores (rows, values) on the simplex.
 
-    Bins are halved at the median of the direction in which they spread most, values counted in the deviations
-    that their prevalence would give them, so that rare ones count, too.
+    Each bin is split at the median of the score that varies most in it. Scores are divided by the square root
+    of their prevalence, so that rare values count, too.
     """
     rows = len(scores)
     depth = max(0, int(np.log2(min(BINS, max(1, rows // ROWS_IN_BIN)))))
@@ -64,26 +65,26 @@ def bin_rows(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bins:
-    """What was written down in each bin, and what the networks expect of it."""
+    """The recorded outcomes in each bin, and the mean scores of the networks."""
 
     counts: np.ndarray  # (tables, bins, outcomes)
     scores: np.ndarray  # mean of h(a|x), (tables, bins, values)
 
 
 def bin_tables(scores: np.ndarray, observed: np.ndarray, outcomes: int) -> Bins:
-    """Bins of scores (tables, rows, values) and of what the rows say, (tables, rows)."""
+    """Bins of scores (tables, rows, values) and of the recorded outcomes (tables, rows)."""
     counts, means = [], []
-    for of_rows, said in zip(scores, observed, strict=True):
-        bins = bin_rows(of_rows)
+    for row_scores, outcome in zip(scores, observed, strict=True):
+        bins = bin_rows(row_scores)
         size = bins.max() + 1
-        counts.append(np.bincount(bins * outcomes + said, minlength=size * outcomes).reshape(size, -1))
-        means.append(np.stack([of_rows[bins == b].mean(0) for b in range(size)]))
+        counts.append(np.bincount(bins * outcomes + outcome, minlength=size * outcomes).reshape(size, -1))
+        means.append(np.stack([row_scores[bins == b].mean(0) for b in range(size)]))
     return Bins(np.stack(counts), np.stack(means))
 
 
 @dataclass(frozen=True)
 class State:
-    """Where chains are; moves change its arrays in place."""
+    """The current state of the chains; moves change its arrays in place."""
 
     rows: list[np.ndarray]  # C on its supports, (chains, tables, support) each
     h: np.ndarray  # (chains, tables, bins, values)
@@ -109,18 +110,18 @@ class ChannelRows:
         ]
 
     def tally(self, cells: np.ndarray) -> list[np.ndarray]:
-        """People by entry, (…, support), of people by what they are and say, (…, values, outcomes)."""
-        return [np.einsum("...ao,eao->...e", cells, each) for each in self.picked]
+        """People by entry, (…, support), from people by latent value and outcome, (…, values, outcomes)."""
+        return [np.einsum("...ao,eao->...e", cells, entries) for entries in self.picked]
 
     def matrix(self, rows: list[np.ndarray]) -> np.ndarray:
         """P(observed | latent), (…, values, outcomes)."""
         product = self.channel.possible.astype(float)
-        for row, each in zip(rows, self.picked, strict=True):
-            product = product * (np.einsum("...e,eao->...ao", row, each) + (1 - each.sum(0)))
+        for row, entries in zip(rows, self.picked, strict=True):
+            product = product * (np.einsum("...e,eao->...ao", row, entries) + (1 - entries.sum(0)))
         return product
 
     def log_likelihood(self, rows: list[np.ndarray], h: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Of the counts in bins, (chains, tables)."""
+        """Log-likelihood of the counts in bins, (chains, tables)."""
         return (counts * _log(h @ self.matrix(rows))).sum((-1, -2))
 
 
@@ -135,46 +136,47 @@ def sample_channel(
 ) -> list[np.ndarray]:
     """Draws of each row of C, (chains, draws, tables, support), by Gibbs sampling of C, h and m.
 
-    Given C and h, the people of a bin who wrote down o fall to the groups by a multinomial with probabilities
-    ∝ h_b(a) P(o|a); given how many of them there are, rows are Dirichlet and the shares in bins Beta. A draw
-    is kept after ``every`` sweeps.
+    Given C and h, the groups of the people in a bin with the recorded outcome o are multinomial with
+    probabilities ∝ h_b(a) P(o|a); given these counts, rows are Dirichlet and the shares in bins Beta. A draw
+    is kept after every ``every`` sweeps.
     """
     generator = np.random.default_rng([seed])
     counts = bins.counts
     tables, size, _ = counts.shape
     isometric = len(channel.attributes.names) == 1 and bool(channel.possible.all())
-    of = ChannelRows(channel)
+    channel_rows = ChannelRows(channel)
     repeated = np.broadcast_to(counts, (chains, *counts.shape))
 
     def dirichlet(concentration: np.ndarray) -> np.ndarray:
         gamma = generator.standard_gamma(concentration).clip(min=1e-300)
         return gamma / gamma.sum(-1, keepdims=True)
 
-    # Chains start apart, around what the networks expect of the bins and people there then say.
+    # Chains start at different points, around the networks' scores of the bins and the rates they imply.
     h = dirichlet(np.broadcast_to(START * bins.scores + 0.5, (chains, tables, size, channel.values)))
     share = h[..., None] * channel.possible
     share = share / share.sum(-2, keepdims=True).clip(min=1e-300)
-    said = np.einsum("ctbao,tbo->ctao", share, counts)
+    expected = np.einsum("ctbao,tbo->ctao", share, counts)
     rows = [
-        dirichlet(prior + START * told / told.sum(-1, keepdims=True).clip(min=1))
-        for prior, told in zip(of.priors, of.tally(said), strict=True)
+        dirichlet(prior + START * tally / tally.sum(-1, keepdims=True).clip(min=1))
+        for prior, tally in zip(channel_rows.priors, channel_rows.tally(expected), strict=True)
     ]
     spread = np.ones((chains, tables, channel.values - 1, 2))
     kept: list[list[np.ndarray]] = [[] for _ in rows]
     every = every * (THINNED if isometric else 1)
     warmup = warmup * every
     for step in range(warmup + draws * every):
-        # (chains, tables, bins, outcomes, values): people by what they wrote down and what they are
-        joint = h[..., None, :] * of.matrix(rows).swapaxes(-1, -2)[:, :, None]
+        # (chains, tables, bins, outcomes, values): people by recorded outcome and latent value
+        joint = h[..., None, :] * channel_rows.matrix(rows).swapaxes(-1, -2)[:, :, None]
         people = _allocate(generator, repeated, joint)
         h = draw_shares(generator, people.sum(-2), spread)
         cells = people.sum(2).swapaxes(-1, -2)  # (chains, tables, values, outcomes)
-        rows = [dirichlet(prior + told) for prior, told in zip(of.priors, of.tally(cells), strict=True)]
+        tallies = channel_rows.tally(cells)
+        rows = [dirichlet(prior + tally) for prior, tally in zip(channel_rows.priors, tallies, strict=True)]
         state = State(rows, h, spread)
-        rescale(generator, state, of, counts)
+        rescale(generator, state, channel_rows, counts)
         if isometric:
-            move_along_isometry(generator, state, of.priors)
-            swap_groups(generator, state, of.priors)
+            move_along_isometry(generator, state, channel_rows.priors)
+            swap_groups(generator, state, channel_rows.priors)
         move_spread(generator, h, spread)
         if step >= warmup and (step - warmup) % every == 0:
             for store, row in zip(kept, rows, strict=True):
@@ -183,11 +185,12 @@ def sample_channel(
 
 
 def rescale(generator: np.random.Generator, state: State, of: ChannelRows, counts: np.ndarray) -> None:
-    r"""One Metropolis step, in place: more people of a row at random, of whom fewer say it, or the reverse.
+    r"""One Metropolis step, in place: more people of a random row, who state it less often, or the reverse.
 
-    Gibbs sampling goes slowly there, since how many people are hidden and how often they hide are each drawn
-    given the other. What the row says but ∅ becomes :math:`e^t` as likely, with t normal, and the share S of
-    its groups in each bin :math:`e^{-t} S`, the others' R in proportion; m goes along. The Jacobian is
+    Gibbs sampling mixes slowly in this direction, since the number of people who withhold and the rate at
+    which they do are each drawn given the other. The probabilities of the row's outcomes other than ∅ are
+    multiplied by :math:`e^t`, with t normal; the share S of its groups in each bin becomes :math:`e^{-t} S`,
+    and the share R of the other groups is rescaled to the rest; m is scaled with S. The Jacobian is
     :math:`e^{t(\text{outcomes} - 1)} \prod_b e^{-t |S|} ((1 - e^{-t} S_b) / R_b)^{|R| - 1}`.
     """
     rows, h, spread = state.rows, state.h, state.spread
@@ -223,10 +226,10 @@ def rescale(generator: np.random.Generator, state: State, of: ChannelRows, count
 
 
 def move_along_isometry(generator: np.random.Generator, state: State, priors: list[np.ndarray]) -> None:
-    r"""One Metropolis step, in place, that leaves :math:`\sum_a h_b(a) P(o|a)` as it is.
+    r"""One Metropolis step, in place, that leaves :math:`\sum_a h_b(a) P(o|a)` unchanged.
 
-    For two groups i and j at random, row i becomes :math:`e^t C_i + (1 - e^t) C_j` and what bins hold of i
-    :math:`e^{-t} h_b(i)`, the rest going to j, with t normal; the map has the Jacobian
+    For two groups i and j at random, row i becomes :math:`e^t C_i + (1 - e^t) C_j` and the share of i in
+    each bin :math:`e^{-t} h_b(i)`, with the difference added to j and t normal; the map has the Jacobian
     :math:`e^{t (\text{outcomes} - 1 - \text{bins})}`.
     """
     rows, h, spread = state.rows, state.h, state.spread
@@ -249,20 +252,20 @@ def move_along_isometry(generator: np.random.Generator, state: State, priors: li
 
 
 def swap_groups(generator: np.random.Generator, state: State, priors: list[np.ndarray]) -> None:
-    """One Metropolis step, in place, that calls two groups at random by each other's name."""
+    """One Metropolis step, in place, that exchanges two groups at random."""
     rows, h, spread = state.rows, state.h, state.spread
     i, j = generator.choice(len(rows), size=2, replace=False)
     order = np.arange(h.shape[-1])
     order[[i, j]] = j, i
-    named = h[..., order]
-    # Of two groups m goes with the names; of more the same m has to do.
+    swapped = h[..., order]
+    # With two groups m is exchanged, too; with more groups m stays the same.
     moved = spread[..., ::-1] if h.shape[-1] == 2 else spread
     change = ((priors[i] - priors[j]) * (_log(rows[j]) - _log(rows[i]))).sum(-1)
-    change += log_density(named, moved) - log_density(h, spread)
-    # Half of the proposals are to stay, or the chain would swap to and fro.
+    change += log_density(swapped, moved) - log_density(h, spread)
+    # Half of the proposals are to stay; otherwise the chain would alternate between the two orders.
     accepted = np.log(2 * generator.random(change.shape)) < np.minimum(change, 0.0)
     rows[i][accepted], rows[j][accepted] = rows[j][accepted], rows[i][accepted]
-    h[accepted], spread[accepted] = named[accepted], moved[accepted]
+    h[accepted], spread[accepted] = swapped[accepted], moved[accepted]
 
 
 def move_spread(generator: np.random.Generator, h: np.ndarray, spread: np.ndarray) -> None:
@@ -271,7 +274,7 @@ def move_spread(generator: np.random.Generator, h: np.ndarray, spread: np.ndarra
     sums = np.stack([_log(of_group).sum(-2), _log(rest).sum(-2)], axis=-1)  # as spread
 
     def density(m: np.ndarray) -> np.ndarray:
-        """Of each group's log m given h, up to a constant."""
+        """Log-density of each group's log m given h, up to a constant."""
         normal = gammaln(m.sum(-1)) - gammaln(m).sum(-1)
         return h.shape[-2] * normal + (m * sums).sum(-1) + log_prior(m)
 
@@ -283,42 +286,42 @@ def move_spread(generator: np.random.Generator, h: np.ndarray, spread: np.ndarra
 
 
 def draw_shares(generator: np.random.Generator, people: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """h given how many people of each group are in the bins, (…, bins, values)."""
-    later = people[..., ::-1].cumsum(-1)[..., ::-1] - people  # of the groups after a group
+    """A draw of h given the number of people of each group in the bins, (…, bins, values)."""
+    later = people[..., ::-1].cumsum(-1)[..., ::-1] - people  # people of the groups after a group
     gamma = [
         generator.standard_gamma(spread[:, :, None, :, k] + counts[..., :-1]).clip(min=1e-300)
         for k, counts in enumerate((people, later))
     ]
-    own, rest = (each / (gamma[0] + gamma[1]) for each in gamma)
-    one = np.ones_like(own[..., :1])
-    return np.concatenate([own, one], axis=-1) * np.concatenate([one, rest.cumprod(-1)], axis=-1)
+    share, rest = (part / (gamma[0] + gamma[1]) for part in gamma)
+    one = np.ones_like(share[..., :1])
+    return np.concatenate([share, one], axis=-1) * np.concatenate([one, rest.cumprod(-1)], axis=-1)
 
 
 def draw_spread(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """m from its prior, (*shape, 2)."""
+    """A draw of m from its prior, (*shape, 2)."""
     odds = generator.normal(scale=LOG_ODDS, size=shape)
-    lesser = generator.normal(*LOG_SHAPE, size=shape)
-    return np.exp(lesser[..., None] + np.stack([odds, -odds], axis=-1).clip(min=0))
+    smaller = generator.normal(*LOG_SHAPE, size=shape)
+    return np.exp(smaller[..., None] + np.stack([odds, -odds], axis=-1).clip(min=0))
 
 
 def log_prior(m: np.ndarray) -> np.ndarray:
-    """Of each group's log m, up to a constant."""
+    """Log-density of each group's log m under the prior, up to a constant."""
     odds = (np.log(m[..., 0]) - np.log(m[..., 1])) / LOG_ODDS
-    lesser = (np.log(m.min(-1)) - LOG_SHAPE[0]) / LOG_SHAPE[1]
-    return -(odds**2 + lesser**2) / 2
+    smaller = (np.log(m.min(-1)) - LOG_SHAPE[0]) / LOG_SHAPE[1]
+    return -(odds**2 + smaller**2) / 2
 
 
 def log_density(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """log p(h | m), summed over bins."""
     of_group, rest = _sticks(h)
     a, b = spread[:, :, None, :, 0], spread[:, :, None, :, 1]
-    each = (a - 1) * _log(of_group) + (b - 1) * _log(rest) + gammaln(a + b) - gammaln(a) - gammaln(b)
+    terms = (a - 1) * _log(of_group) + (b - 1) * _log(rest) + gammaln(a + b) - gammaln(a) - gammaln(b)
     left = h[..., ::-1].cumsum(-1)[..., ::-1][..., :-1]
-    return (each - _log(left)).sum((-1, -2))
+    return (terms - _log(left)).sum((-1, -2))
 
 
 def _sticks(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of each group but the last among it and those after it, and what is left to those after it."""
+    """The share of each group but the last among itself and later groups, and the share of the later ones."""
     left = h[..., ::-1].cumsum(-1)[..., ::-1].clip(min=1e-300)
     return h[..., :-1] / left[..., :-1], left[..., 1:] / left[..., :-1]
 

@@ -1,4 +1,4 @@
-"""What was learned about who withholds: posteriors of the channels' rows."""
+"""Who withholds: summaries of the posteriors of the channels' rows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
 
 INTERVAL = (0.05, 0.95)
-LITTLE = 0.95  # contraction below which the data are said to tell little
-SWAPPED = 0.01  # share of draws with groups swapped above which it is said
-DISAGREEMENT = 1.1  # split R̂ above which chains are said to disagree
-LONGER = 10  # times as many sweeps for chains that disagree
+LITTLE = 0.95  # contraction below which a warning says that the data say little
+SWAPPED = 0.01  # share of draws with swapped groups above which there is a warning
+DISAGREEMENT = 1.1  # split R̂ above which a warning says that chains disagree
+LONGER = 10  # factor on the number of sweeps for chains that disagree
 
 
 class Interval(TypedDict):
@@ -40,7 +40,7 @@ class Interval(TypedDict):
 
 
 class RateSummary(Interval, total=False):
-    """What is known of one outcome of one row: the posterior's, and beside it what there is of the rest."""
+    """The posterior of one outcome of one row, and optionally its prior, diagnostics and truth."""
 
     prior: Interval
     contraction: float  # 1 − Var(posterior) / Var(prior)
@@ -56,7 +56,7 @@ MemberPosterior = TypedDict(
 
 
 class PosteriorSummary(TypedDict):
-    """What ``posterior.json`` holds: who withholds, of P(ã|a) and P(ỹ|y), and each member's own."""
+    """The content of ``posterior.json``: P(ã|a) and P(ỹ|y), overall and for each member."""
 
     describes: str
     a: ChannelSummary
@@ -72,10 +72,10 @@ class ChannelDraws:
     Attributes
     ----------
     channel : Channel
-        What was drawn.
+        The channel that was drawn.
     rows : list of ndarray
-        Draws of each row, (chains, draws, tables, support). A table is a data set of its own, or a member
-        where each has its own networks.
+        Draws of each row, (chains, draws, tables, support). A table is a separate data set, or a
+        member where each has its own networks.
 
     Examples
     --------
@@ -96,30 +96,30 @@ class ChannelDraws:
         return self.rows[row][..., self.channel.rows[row].outcomes.index(outcome)]
 
     def table(self, index: int) -> ChannelDraws:
-        """Those of one table alone."""
+        """The draws of one table."""
         return ChannelDraws(self.channel, [row[:, :, [index]] for row in self.rows])
 
     @staticmethod
     def pool(several: Sequence[ChannelDraws]) -> ChannelDraws:
-        """All of them with equal weight: tables, members or runs side by side."""
+        """Concatenate tables, members or runs with equal weight."""
         channel = several[0].channel
         require(
-            all(each.channel == channel for each in several),
+            all(draws.channel == channel for draws in several),
             "posteriors of different channels or priors cannot be pooled; inspect them one by one.",
         )
         require(
-            len({each.rows[0].shape for each in several}) == 1,
+            len({draws.rows[0].shape for draws in several}) == 1,
             "posteriors of different kinds, or of different numbers of members, cannot be pooled with equal "
-            "weight; inspect them one by one, or name the kind by source.",
+            "weight; inspect them one by one, or choose one kind with source.",
             "source",
         )
-        rows = zip(*(each.rows for each in several), strict=True)
+        rows = zip(*(draws.rows for draws in several), strict=True)
         return ChannelDraws(channel, [np.concatenate(same, axis=2) for same in rows])
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The posterior of a channel that is valid whatever the networks are, and the bins that it comes from."""
+    """The posterior of a channel that is valid for any networks, and the bins that it is computed from."""
 
     draws: ChannelDraws
     bins: Bins
@@ -133,15 +133,15 @@ def calibrate(
     draws: int = 500,
 ) -> dict[str, Calibrated]:
     """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.sampler`; a seed for each table."""
-    # Scores only sort rows into bins, so every network may name the groups as if nobody misstated.
-    honest = [priors.channel(each.name, each.attributes, "truthful") for each in channels]
+    # Scores only sort rows into bins, so the networks can be trained as if nobody misstated.
+    honest = [priors.channel(channel.name, channel.attributes, "truthful") for channel in channels]
     fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds)
-    found = {}
+    calibrated = {}
     for channel, scores, observed in zip(
         channels, (fitted.groups, fitted.labels), (train.a_obs, train.y_obs), strict=True
     ):
-        said = observed.expand(len(seeds), train.rows).cpu().numpy()
-        bins = bin_tables(scores.double().cpu().numpy(), said, channel.outcomes)
+        outcomes = observed.expand(len(seeds), train.rows).cpu().numpy()
+        bins = bin_tables(scores.double().cpu().numpy(), outcomes, channel.outcomes)
         drawn = partial(sample_channel, channel, bins, draws, seed=derive_seed(seeds[0], 7))
         rows = drawn()
         if (
@@ -149,29 +149,29 @@ def calibrate(
             and max(_r_hat(row[..., e]) for row in rows for e in range(row.shape[-1])) > DISAGREEMENT
         ):
             rows = drawn(every=LONGER)
-        found[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
-    return found
+        calibrated[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
+    return calibrated
 
 
 def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
-    """Posteriors of P(ã|a) and P(ỹ|y) whose intervals hold whatever the networks are.
+    """Posteriors of P(ã|a) and P(ỹ|y) whose intervals are valid for any networks.
 
-    Networks are fitted anew on folds of the training rows, rows are sorted into bins by what networks of
-    other folds say of them, and the channels are drawn given the counts of those bins.
+    New networks are fitted on folds of the training rows, rows are sorted into bins by the scores of networks
+    of other folds, and the channels are drawn given the counts in those bins.
 
     Parameters
     ----------
     fit : Fit
-        Whose channels, priors and settings are taken.
+        The fit that provides channels, priors and settings.
     train : Observed
-        The rows it was trained on.
+        The rows that the fit was trained on.
     seeds : sequence of int
-        One for each table: one, or one for each member where members have rows of their own.
+        One for each table: one in all, or one for each member where members have separate rows.
 
     Returns
     -------
     dict of str to Calibrated
-        By channel, ``"a"`` and ``"y"``: ``draws`` and the ``bins`` that they come from.
+        By channel, ``"a"`` and ``"y"``: ``draws`` and the ``bins`` that they are computed from.
 
     Examples
     --------
@@ -194,11 +194,11 @@ def guide_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) ->
     Parameters
     ----------
     fit : Fit
-        Whose guide is drawn from.
+        The fit whose guide is sampled.
     channel : Channel
         ``fit.program.guide.channel_a`` or ``channel_y``.
     draws, seed : int
-        How many, and the seed.
+        Number of draws, and the seed.
 
     Returns
     -------
@@ -228,9 +228,9 @@ def prior_draws(channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDr
     Parameters
     ----------
     channel : Channel
-        Whose rows are drawn.
+        The channel whose rows are drawn.
     draws, seed : int
-        How many, and the seed.
+        Number of draws, and the seed.
 
     Returns
     -------
@@ -251,23 +251,24 @@ def prior_draws(channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDr
 def summarise(
     fit: Fit, calibrated: dict[str, Calibrated] | None = None, truth: dict[str, np.ndarray] | None = None
 ) -> PosteriorSummary:
-    """Mean and 90 % interval of every outcome of every row, as ``posterior.json`` holds it.
+    """Mean and 90 % interval of every outcome of every row, as in ``posterior.json``.
 
     Parameters
     ----------
     fit : Fit
-        Whose channels are described.
+        The fit whose channels are summarised.
     calibrated : dict of str to Calibrated, optional
-        Of :func:`calibrate_fit`.
+        The result of :func:`calibrate_fit`.
     truth : dict of str to ndarray, optional
         P(ã|a) under ``"a"`` and P(ỹ|y) under ``"y"``, where they are known.
 
     Returns
     -------
     PosteriorSummary
-        At the top, ``a`` and ``y`` are the calibrated posteriors where they are given, and else pool the
-        members' with equal weight; ``members`` has each member's own, by the guide, in which h(a|x) and
-        g(y|x) are taken as certain. Rows are keyed by group, outcomes by value or ``unavailable``.
+        At the top level, ``a`` and ``y`` are the calibrated posteriors if ``calibrated`` is given, otherwise
+        the members' posteriors pooled with equal weight; ``members`` has the posterior of each member's
+        guide, in which h(a|x) and g(y|x) are taken as certain. Rows are keyed by group, outcomes by value or
+        ``unavailable``.
 
     Examples
     --------
@@ -282,19 +283,19 @@ def summarise(
     """
     guide = fit.program.guide
     channels = {channel.name: channel for channel in (guide.channel_a, guide.channel_y)}
-    own = {name: guide_draws(fit, channel) for name, channel in channels.items()}
-    top = {name: each.draws for name, each in calibrated.items()} if calibrated else own
+    by_guide = {name: guide_draws(fit, channel) for name, channel in channels.items()}
+    top = {name: posterior.draws for name, posterior in calibrated.items()} if calibrated else by_guide
     warnings = [
         words
-        for name, each in (calibrated or {}).items()
-        for words in cannot_tell(each.draws.channel, each.bins, each.draws)
+        for posterior in (calibrated or {}).values()
+        for words in cannot_tell(posterior.draws.channel, posterior.bins, posterior.draws)
     ]
 
     def described(name: str) -> ChannelSummary:
         return describe(top[name], None if truth is None else truth[name], chains=calibrated is not None)
 
     def of_member(k: int) -> MemberPosterior:
-        a, y = (describe(own[name].table(k), prior=False) for name in ("a", "y"))
+        a, y = (describe(by_guide[name].table(k), prior=False) for name in ("a", "y"))
         return {"lambda": fit.lambdas[k], "epoch": fit.chosen_epoch[k], "a": a, "y": y}
 
     return {
@@ -311,7 +312,7 @@ def summarise(
 
 
 def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) -> pd.DataFrame:
-    """How often each group, and each class its label, is withheld, of what :func:`summarise` says."""
+    """How often each group, and each class's label, is withheld, from the result of :func:`summarise`."""
     lines = [
         {
             "what": what,
@@ -330,16 +331,17 @@ def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) ->
 def describe(
     draws: ChannelDraws, truth: np.ndarray | None = None, prior: bool = True, chains: bool = False
 ) -> ChannelSummary:
-    """Of each row and outcome: mean and interval, the same of the prior, contraction, diagnostics, truth.
+    """For each row and outcome: mean and interval, those of the prior, contraction, diagnostics, truth.
 
-    Contraction is 1 − Var(posterior) / Var(prior): 0 where the data say nothing, 1 where they say all.
+    Contraction is 1 − Var(posterior) / Var(prior): 0 where the data carry no information about the rate, 1
+    where they determine it.
     """
     channel = draws.channel
     known = None if truth is None else channel.row_probabilities(truth)
-    found: ChannelSummary = {}
+    summaries: ChannelSummary = {}
     for r, row in enumerate(channel.rows):
         before = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
-        found[row.label] = {}
+        summaries[row.label] = {}
         for e, outcome in enumerate(row.outcomes):
             values = draws.of(r, outcome)
             summary = _summary(values)
@@ -354,8 +356,8 @@ def describe(
                 summary["ess"] = float(effective_sample_size(tensor, chain_dim=0, sample_dim=1).min())
             if known is not None and np.isfinite(known[r][e]):
                 summary["truth"] = float(known[r][e])
-            found[row.label][outcome] = summary
-    return found
+            summaries[row.label][outcome] = summary
+    return summaries
 
 
 def beta_interval(mass: float, rest: float) -> tuple[float, float]:
@@ -375,50 +377,50 @@ def _summary(values: np.ndarray) -> RateSummary:
 
 
 def cannot_tell(channel: Channel, bins: Bins, draws: ChannelDraws) -> list[str]:
-    """What the data cannot tell about a channel, with the reason, in words."""
-    found = []
-    said = bins.counts.sum((0, 1)).astype(int)
+    """Warnings about what the data do not determine in a channel, each with its reason."""
+    warnings = []
+    counts = bins.counts.sum((0, 1)).astype(int)
     for j, (attribute, values) in enumerate(
         zip(channel.attributes.names, channel.attributes.values, strict=True)
     ):
         for v, value in enumerate(values):
-            if said[channel.attributes.outcome_parts[:, j] == v].sum() == 0:
-                found.append(
-                    f"nobody states {attribute} {value}: nothing but the prior says how often they withhold."
+            if counts[channel.attributes.outcome_parts[:, j] == v].sum() == 0:
+                warnings.append(
+                    f"nobody states {attribute} {value}: only the prior determines how often they withhold."
                 )
     if not channel.truthful:
-        found.append(
-            f"the prior of channel {channel.name!r} lets people misstate: the data then fit a whole set of "
-            "channels equally well, and within it the prior decides. See how the answer moves with the prior."
+        warnings.append(
+            f"the prior of channel {channel.name!r} lets people misstate: a whole set of channels then fits "
+            "the data equally well, and the prior decides among them. Check how the result depends on it."
         )
-        found += _swapped(channel, draws)
+        warnings += _swapped(channel, draws)
     for r, row in enumerate(channel.rows):
         if UNAVAILABLE not in row.outcomes:
             continue
         rates = draws.of(r, UNAVAILABLE)
         prior = torch.distributions.Dirichlet(torch.tensor(row.prior, dtype=torch.float64))
         contraction = 1 - rates.var() / float(prior.variance[row.outcomes.index(UNAVAILABLE)])
-        strong = sum(row.prior) > 0.1 * said.sum()  # such a prior leaves little to learn
+        strong = sum(row.prior) > 0.1 * counts.sum()  # such a prior leaves little to learn
         if contraction < LITTLE and channel.truthful and not strong:
             shares = bins.scores[..., row.groups].sum(-1)
             low, high = np.quantile(rates, INTERVAL)
-            found.append(
+            warnings.append(
                 f"the data say little about P(∅ | {row.label}), which lies within [{low:.2f}, {high:.2f}]: "
-                f"the share of {row.label} that x tells varies only between {shares.min():.2f} and "
-                f"{shares.max():.2f}, and it must vary for the rate to be known."
+                f"the share of {row.label} predicted from x varies only between {shares.min():.2f} and "
+                f"{shares.max():.2f}, and it must vary to determine the rate."
             )
         if rates.shape[0] > 1:
             r_hat = _r_hat(rates)
             if r_hat > DISAGREEMENT:
-                found.append(
-                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}); mind its interval."
+                warnings.append(
+                    f"chains disagree about P(∅ | {row.label}) (R̂ = {r_hat:.2f}); do not trust its interval."
                 )
-    return found
+    return warnings
 
 
 def _swapped(channel: Channel, draws: ChannelDraws) -> list[str]:
-    """Whether draws have groups swapped: others say a group's name more often than its own people do."""
-    found = []
+    """Warnings about draws with swapped groups: others state a group more often than its own members do."""
+    warnings = []
     for r, row in enumerate(channel.rows):
         rivals = [
             draws.of(s, row.own)
@@ -429,8 +431,8 @@ def _swapped(channel: Channel, draws: ChannelDraws) -> list[str]:
             continue
         share = float((np.stack(rivals) > draws.of(r, row.own)).any(0).mean())
         if share > SWAPPED:
-            found.append(
-                f"in {100 * share:.0f} % of the draws others call themselves {row.own} more often than "
-                f"{row.label} do: groups may be swapped. A prior that is more truthful tells them apart."
+            warnings.append(
+                f"in {100 * share:.0f} % of the draws others state {row.own} more often than {row.label} do: "
+                "groups may be swapped. A more truthful prior distinguishes them."
             )
-    return found
+    return warnings

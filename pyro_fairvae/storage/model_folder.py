@@ -1,7 +1,7 @@
-"""Models as folders of JSON and safetensors, which hold numbers and words and no code.
+"""Models as folders of JSON and safetensors, which hold numbers and text and no code.
 
-``model.json`` describes a model and vouches by SHA-256 for the tensors beside it: ``weights.safetensors``
-and, where there are any, the draws of its posterior, ``draws.safetensors``. ``fairvae train`` and
+``model.json`` describes a model and holds the SHA-256 of the tensors beside it: ``weights.safetensors``
+and, if there are any, the draws of its posterior, ``draws.safetensors``. ``fairvae train`` and
 ``fairvae fit`` write the same folder, and every other command reads it.
 """
 
@@ -29,7 +29,7 @@ from pyro_fairvae.schema.documents import ModelDocument
 from pyro_fairvae.storage import version_1
 
 DOCUMENT, TENSORS, DRAWS = "model.json", "weights.safetensors", "draws.safetensors"
-AUDIT, PAGE = ABOUT = "audit.json", "report.html"  # what commands write beside them
+AUDIT, PAGE = ABOUT = "audit.json", "report.html"  # files about a model that commands write beside it
 MODEL_FORMAT, VERSION = "pyro_fairvae model", 2
 HEAD = ("format", "version", "library", "sha256")
 A_MODEL = "the description of a model of pyro_fairvae"
@@ -42,9 +42,9 @@ def write_model(
     draws: Mapping[str, np.ndarray],
     overwrite: bool = False,
 ) -> None:
-    """Write a model; the document, which vouches for the tensors, comes last.
+    """Write a model; the document, which holds the digests of the tensors, is written last.
 
-    What the folder holds about another model, ABOUT, goes.
+    Files about a previous model in the folder, ABOUT, are deleted.
     """
     require(
         overwrite or not (folder / DOCUMENT).exists(),
@@ -53,10 +53,10 @@ def write_model(
         "out",
     )
     make_folder(folder)
-    packed = {TENSORS: pack_tensors({name: each.contiguous() for name, each in tensors.items()})}
+    packed = {TENSORS: pack_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})}
     if draws:
-        packed[DRAWS] = pack_arrays({name: np.ascontiguousarray(each) for name, each in draws.items()})
-    # As it will be read again, so that its digest is, too.
+        packed[DRAWS] = pack_arrays({name: np.ascontiguousarray(array) for name, array in draws.items()})
+    # Through JSON and back, so that the digest is the same when the document is read again.
     body = json.loads(json.dumps(body), parse_constant=lambda _: None)
     head = {
         "format": MODEL_FORMAT,
@@ -73,12 +73,12 @@ def write_model(
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    """A fingerprint of a document without its head."""
+    """The SHA-256 of a document without its head."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def read_model(folder: Path) -> tuple[ModelDocument, dict[str, Tensor], dict[str, np.ndarray]]:
-    """The document, the tensors and the draws of a model, or an error that says what is wrong with it."""
+    """The document, the tensors and the draws of a model; raises an error that states what is wrong."""
     for name in (DOCUMENT, TENSORS):
         require((folder / name).is_file(), f"{folder} is not the folder of a model: it has no {name}.")
     path = folder / DOCUMENT
@@ -94,13 +94,14 @@ def read_model(folder: Path) -> tuple[ModelDocument, dict[str, Tensor], dict[str
         f"this is pyro_fairvae {__version__}, which reads versions 1 and {VERSION}.",
     )
     digests = content.get("sha256")
-    vouched = digests if isinstance(digests, dict) else {}
+    expected = digests if isinstance(digests, dict) else {}
     require(
-        vouched.get(DOCUMENT) == _digest({name: each for name, each in content.items() if name not in HEAD}),
-        f"{path} is damaged, or was changed by hand: its content is not what was written.",
+        expected.get(DOCUMENT)
+        == _digest({name: value for name, value in content.items() if name not in HEAD}),
+        f"{path} is damaged, or was changed by hand: its content does not match its SHA-256.",
     )
-    tensors = _unpack(folder / TENSORS, vouched, read_tensors)
-    draws = _unpack(folder / DRAWS, vouched, read_arrays) if DRAWS in vouched else {}
+    tensors = _unpack(folder / TENSORS, expected, read_tensors)
+    draws = _unpack(folder / DRAWS, expected, read_arrays) if DRAWS in expected else {}
     if version == 1:
         try:
             content, tensors = version_1.upgraded(content), version_1.renamed(tensors)
@@ -111,15 +112,15 @@ def read_model(folder: Path) -> tuple[ModelDocument, dict[str, Tensor], dict[str
     return check_document(content, ModelDocument, str(path), A_MODEL), tensors, draws
 
 
-def _unpack(path: Path, vouched: Mapping[str, Any], read: Any) -> Any:
-    """The tensors of a file that is the one the document vouches for."""
+def _unpack(path: Path, expected: Mapping[str, Any], read: Any) -> Any:
+    """The tensors of a file, which must have the SHA-256 that the document states."""
     try:
         packed = path.read_bytes()
     except OSError as reason:
         raise InputError(f"cannot read {path}: {reason.strerror}.") from reason
     require(
-        vouched.get(path.name) == hashlib.sha256(packed).hexdigest(),
-        f"{path} is damaged, or of another model: it is not what {DOCUMENT} says it is.",
+        expected.get(path.name) == hashlib.sha256(packed).hexdigest(),
+        f"{path} is damaged, or of another model: its SHA-256 is not the one in {DOCUMENT}.",
     )
     try:
         return read(packed)

@@ -1,4 +1,4 @@
-"""A model as every door of the library opens it, whoever wrote its folder."""
+"""A model in the form that all commands and the estimator read and write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pyro_fairvae.schema.observed import Columns, Observed
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS, read_model, write_model
 
 ADJUSTMENT = "adjustment"
-CLASS_KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that hold them
+CLASS_KINDS: dict[str, tuple[type, str]] = {  # type of classes, and kinds of arrays that hold them
     "bool": (bool, "bO"),
     "int": (int, "iuO"),
     "float": (float, "fO"),
@@ -49,12 +49,12 @@ CLASS_KINDS: dict[str, tuple[type, str]] = {  # of classes, and of arrays that h
 
 @dataclass(frozen=True)
 class StoredModel:
-    """All that a folder holds of a model.
+    """Everything that a folder holds about a model.
 
-    ``columns`` says how a row of a table becomes features, or that rows are images. ``frontier`` has a line
-    for each member, judged on rows held out of training. ``posterior`` is what :func:`summarise` says of who
-    withholds, and ``draws`` are those behind it, by source, channel and row. ``parameters`` are those of the
-    estimator where one was fitted.
+    ``columns`` describes how a row of a table becomes features, or that rows are images. ``frontier`` has a
+    line for each member, evaluated on rows held out of training. ``posterior`` is the result of
+    :func:`summarise`, who withholds, and ``draws`` are the draws behind it, by source, channel and row.
+    ``parameters`` are those of the estimator if one was fitted.
     """
 
     fit: Fit
@@ -73,7 +73,7 @@ class StoredModel:
     feature_names: tuple[str, ...] = ()
 
     def save(self, folder: Path, overwrite: bool = False) -> None:
-        """Write the folder, from which :func:`load_model` makes the same model."""
+        """Write the folder, from which :func:`load_model` restores the same model."""
         fitted, tensors = fit_content(self.fit)
         body = {
             "classes": classes_content(self.classes),
@@ -102,14 +102,14 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
 
 @contextmanager
 def restoring(folder: Path) -> Iterator[None]:
-    """What goes wrong inside is the fault of a model's document, which somebody else may have written."""
+    """Report errors in the ``with`` block as errors of a model's document, whose content is not trusted."""
     try:
         yield
     except InputError as reason:
         raise InputError(f"{folder / DOCUMENT} cannot be used: {reason}") from reason
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as reason:
         raise InputError(
-            f"{folder / DOCUMENT} does not describe a model of use: {type(reason).__name__}, {reason}."
+            f"{folder / DOCUMENT} does not describe a usable model: {type(reason).__name__}, {reason}."
         ) from reason
 
 
@@ -122,7 +122,10 @@ def _restored(
     columns = columns_from(document.columns)
     fit = fit_from(document.fit, tensors, columns, classes, attributes, device)
     members = len(fit.lambdas)
-    require(document.selected < members, f"member {document.selected} is selected, of {members} members.")
+    require(
+        document.selected < members,
+        f"member {document.selected} is selected, but there are {members} members.",
+    )
     frontier = pd.DataFrame(as_plain(document.frontier)).astype(float)  # null becomes NaN
     require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
     return StoredModel(
@@ -144,7 +147,7 @@ def _restored(
 
 
 def _without_defaults(posterior: dict[str, Any]) -> PosteriorSummary:
-    """A posterior as it was summarised: what was not known of a rate is not there."""
+    """A posterior as it was summarised, without the keys of a rate that are null."""
 
     def known(rates: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
         return {
@@ -161,7 +164,7 @@ def _without_defaults(posterior: dict[str, Any]) -> PosteriorSummary:
 
 
 def fit_content(fit: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A fit as what JSON has and as tensors by name."""
+    """A fit as plain JSON types and as tensors by name."""
     tensors = {
         f"{part}/{name}": value.detach().cpu().contiguous()
         for part, state in (("program", fit.program.state()), ("chosen", fit.chosen))
@@ -191,7 +194,7 @@ def fit_from(
     lambdas, class_names = tuple(document.lambdas), tuple(map(word_of, classes))
     features = columns if isinstance(columns, Pixels) else columns.columns
     _check_sizes(settings, len(lambdas), features, attributes, tensors)
-    # Rows of nothing, from which a program of the right shape is made.
+    # Empty rows, from which a program of the right shape is built.
     empty = Observed(
         torch.zeros(2, features.width),
         torch.full((2,), len(class_names)),
@@ -208,7 +211,7 @@ def fit_from(
     for name, value in tensors.items():
         part, _, rest = name.partition("/")
         if name != ADJUSTMENT:
-            require(part in parts, f"{TENSORS} holds {name!r}, which is no part of a model.")
+            require(part in parts, f"{TENSORS} holds {name!r}, which is not part of a model.")
             parts[part][rest] = value.to(device)
     made = {name: (value.shape, value.dtype) for name, value in program.state().items()}
     for part, state in parts.items():
@@ -237,22 +240,22 @@ def _check_sizes(
     attributes: Attributes,
     tensors: dict[str, Tensor],
 ) -> None:
-    """Refuse a network that has more weights than the tensors hold, before memory is taken for it."""
-    held = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
+    """Refuse a network with more weights than the tensors hold, before memory is allocated for it."""
+    stored = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
     trunk = chosen_trunk(columns, settings).weights(columns, settings)
     encoder = trunk + settings.hidden * attributes.groups
     decoder = settings.decoder_hidden * (
         settings.latent + (0 if isinstance(columns, Pixels) else columns.width)
     )
     require(
-        0 < members * (encoder + decoder) <= held,
+        0 < members * (encoder + decoder) <= stored,
         f"{DOCUMENT} describes a network with {members * (encoder + decoder)} weights or more, but {TENSORS} "
-        f"holds {held}.",
+        f"holds {stored}.",
     )
 
 
 def columns_content(columns: FrameEncoder | Pixels) -> dict[str, Any]:
-    """Columns as JSON has them."""
+    """Columns as plain JSON types."""
     if isinstance(columns, Pixels):
         return {"type": "images", "channels": columns.channels, "side": columns.side}
     return {"type": "table", **columns.to_dict()}
@@ -267,7 +270,7 @@ def columns_from(content: TableColumns | ImageColumns) -> FrameEncoder | Pixels:
 
 
 def classes_content(classes: np.ndarray) -> dict[str, Any]:
-    """Classes as JSON has them, with their kind."""
+    """Classes as plain JSON types, with their kind."""
     values = classes.tolist()
     kinds = {type(value).__name__ for value in values}
     require(
@@ -282,7 +285,7 @@ def classes_content(classes: np.ndarray) -> dict[str, Any]:
 
 
 def classes_from(content: Classes) -> np.ndarray:
-    """The classes of :func:`classes_content`, or an error where they are others than was written."""
+    """The classes of :func:`classes_content`; raises an error if they cannot have been written by it."""
     kind, arrays = CLASS_KINDS[content.kind]
     values, dtype = list(content.values), np.dtype(content.dtype)
     require(
@@ -298,9 +301,9 @@ def classes_from(content: Classes) -> np.ndarray:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON has the like of a value."""
+    """Whether a value consists of types that JSON supports."""
     if isinstance(value, (list, tuple)):
         return all(map(is_plain, value))
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+        return all(isinstance(key, str) and is_plain(entry) for key, entry in value.items())
     return value is None or isinstance(value, (bool, int, float, str))

@@ -1,4 +1,4 @@
-"""Models of version 1 of the format, as ``fairvae fit`` of 0.1.0 wrote them, in the words of version 2."""
+"""Models of version 1 of the format, as ``fairvae fit`` of 0.1.0 wrote them, converted to version 2."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ VALUES = {
 
 
 def upgraded(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a model in the words of version 2; raises where it is not one of version 1."""
-    found = dict(document)
-    fit, parameters = dict(found["fit"]), dict(found["parameters"])
+    """The document of a model converted to version 2; raises an error if it is not one of version 1."""
+    content = dict(document)
+    fit, parameters = dict(content["fit"]), dict(content["parameters"])
     fit["settings"] = _options(fit["settings"])
     fit["lambdas"] = fit.pop("weights")
     fit["history"] = [_lambda(row) for row in fit["history"]]
     parameters["lambdas"] = parameters.pop("weights")
     if parameters.get("options") is not None:
         parameters["options"] = _options(parameters["options"])
-    posterior = dict(found["posterior"])
+    posterior = dict(content["posterior"])
     posterior["members"] = [_lambda(member) for member in posterior["members"]]
-    del found["features"]  # the number of columns, which they tell
-    return found | {
+    del content["features"]  # the number of columns, which ``columns`` determines
+    return content | {
         "version": 2,
-        "columns": {"type": "table", **found["columns"]},
+        "columns": {"type": "table", **content["columns"]},
         "fit": fit,
         "parameters": parameters,
-        "frontier": _lambda(found["frontier"]),
+        "frontier": _lambda(content["frontier"]),
         "posterior": posterior,
     }
 

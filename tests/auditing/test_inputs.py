@@ -45,7 +45,7 @@ class Knows:
         ({"sensitive_features": ["f"] * ROWS}, "has one value, 'f'; at least two must be stated"),
         ({"y_true": np.ones(ROWS), "y_pred": np.ones(ROWS)}, r"one value, \[1.0\]; expected two or more"),
         ({"X": TABLE, "model": object()}, "model, a object, has no predict_groups_proba; give X alone"),
-        ({"model": Knows()}, "model is asked about X: give X beside it"),
+        ({"model": Knows()}, "model imputes groups from X: give X with it"),
         ({"X": TABLE, "groups_proba": PEOPLE.proba}, "give X or groups_proba, not both"),
         ({"groups_proba": PEOPLE.proba[:, :1]}, r"shape \(200, 1\); .* 200 rows and the groups 0, 1"),
         ({"groups_proba": PEOPLE.proba[:-1]}, r"shape \(199, 2\); expected a number for each of 200 rows"),
@@ -60,7 +60,7 @@ class Knows:
         ({"y_pred": PEOPLE.decided + 7}, "no value in common: '0', '1' and '7', '8'. Give both in the same"),
         (
             {"groups_proba": pd.DataFrame(PEOPLE.proba, columns=["0", "2"])},
-            "groups_proba has the columns '0', '2'; expected .* groups 0, 1, by these names",
+            "groups_proba has the columns '0', '2'; expected .* groups 0, 1, with these names",
         ),
         ({"pos_label": 2}, "unknown pos_label '2'; expected one of 0, 1"),
         ({"y_true": np.array(["no", "yes"])[PEOPLE.y]}, "such as 'no' and y_pred such as 0; give both"),
@@ -144,7 +144,7 @@ def test_truth_values_are_decisions_about_0_and_1() -> None:
 
 def test_a_label_that_is_never_decided_is_told() -> None:
     found = audit(PEOPLE.y, np.zeros(ROWS, dtype=int), SAID)
-    assert "nobody is decided to be 1." in found.notes
+    assert "no row has the decision 1." in found.notes
 
 
 def test_probabilities_are_of_the_groups_by_name() -> None:

@@ -372,7 +372,7 @@ def test_words_that_mean_nothing_is_stated(small: Made) -> None:
 
 
 def test_without_groups_there_is_one_member_and_a_warning(small: Made) -> None:
-    with pytest.warns(UserWarning, match="no sensitive_features were given, so nothing is made fair"):
+    with pytest.warns(UserWarning, match="no sensitive_features were given: one member is fitted"):
         model = tiny().fit(small.X, small.y_obs)
     assert (model.groups_, list(model.frontier_["lambda"])) == ((), [0.0])
     assert set(model.channels_["what"]) == {"label"}
@@ -490,7 +490,7 @@ HALF = ["f", "m"] * 40
         ({}, {"X": pd.DataFrame(np.eye(80)[:, :2], columns=["u", "u"])}, "several columns are called 'u'"),
         ({"risk": "deoo"}, {}, "unknown risk 'deoo'.*Did you mean 'deo"),
         ({"options": {"latnt": 3}}, {}, "unknown option 'latnt'.*Did you mean 'latent'"),
-        ({"options": {"risk": "ddp"}}, {}, "risk given in options, but is a parameter of its own"),
+        ({"options": {"risk": "ddp"}}, {}, "risk given in options, but is a parameter of the estimator"),
         ({"options": {"prior_a": "truthfull"}}, {}, "Did you mean 'truthful'"),
         ({"lambdas": (0.0, -1.0)}, {}, "finite and not negative, got -1"),
         ({"lambdas": (0.0, float("nan"))}, {}, "finite and not negative, got nan"),

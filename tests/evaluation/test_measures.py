@@ -85,7 +85,7 @@ def test_a_registered_measure_is_known_everywhere() -> None:
 def test_a_measure_without_its_twin_is_refused_at_registration() -> None:
     with pytest.raises(InputError, match="has no metric"):
         register(replace(MINE, metric=None))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="must be the same measure"):
+    with pytest.raises(InputError, match="must compute the same measure"):
         register(replace(MINE, metric=lambda of: 0.5))
     with pytest.raises(InputError, match="exists already"):
         register(MEASURES["deo"])

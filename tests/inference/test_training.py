@@ -270,7 +270,7 @@ def test_tables_that_do_not_fit_are_refused_before_training(splits: Splits) -> N
     with pytest.raises(InputError, match="validation must have the columns"):
         fit(splits.train, stacked, (0.0, 0.1, 0.2))
     unlabelled = replace(splits.train, y_obs=torch.full_like(splits.train.y_obs, 2))
-    with pytest.raises(InputError, match="needs stated ones, but none is stated"):
+    with pytest.raises(InputError, match="needs stated labels, but train states none"):
         fit(unlabelled, splits.validation, (1.0,), small_settings(labeller="propagation"))
 
 

@@ -22,6 +22,7 @@ from pyro_fairvae.risks.custom import without_imports
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel
+from pyro_fairvae.studies.members import check_choice, member_number
 from pyro_fairvae.studies.single_run import load_run
 
 RUN_PARTS = ("test", "validation")
@@ -36,19 +37,25 @@ class DecideConfig:
     )
     rule: str = option("descent", f"how labels are found: {', '.join(RULES)}")
     member: int | None = option(
-        None, "member by its number, 0 first; the one chosen on validation unless given"
+        None, "label by the member with this number, 0 first (default: the one chosen on validation)"
     )
-    risk_weight: float | None = option(None, "λ of the decision; that of the member's training unless given")
+    lambda_: float | None = option(
+        None, "label by the member with this λ (default: the one chosen on validation)"
+    )
+    decision_lambda: float | None = option(
+        None, "λ in the objective of the decision (default: the λ with which the member was trained)"
+    )
     draws: int = option(100, "draws of groups and labels for the expected risk")
-    decide_seed: int = option(0, "seed of the draws")
+    seed: int = option(0, "seed of the draws")
 
     def __post_init__(self) -> None:
         choose("part", self.part, RUN_PARTS)
         choose("rule", self.rule, RULES)
         require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
+        check_choice(self.member, self.lambda_)
         require(
-            self.risk_weight is None or 0 <= self.risk_weight < float("inf"),
-            f"risk_weight must be finite and not negative, got {self.risk_weight}.",
+            self.decision_lambda is None or 0 <= self.decision_lambda < float("inf"),
+            f"decision_lambda must be finite and not negative, got {self.decision_lambda}.",
         )
 
 
@@ -80,12 +87,10 @@ def label_rows(
 ) -> Labelled:
     """Labels of the rows of ``table`` that lower error and expected risk together."""
     fit = model.fit
-    member = model.selected if config.member is None else config.member
-    members = len(fit.lambdas)
-    require(
-        0 <= member < members, f"member {member} was asked for, but the model has members 0 to {members - 1}."
-    )
-    weight = fit.lambdas[member] if config.risk_weight is None else config.risk_weight
+    member = model.selected
+    if config.member is not None or config.lambda_ is not None:
+        member = member_number(fit.lambdas, config.member, config.lambda_, "the model")
+    weight = fit.lambdas[member] if config.decision_lambda is None else config.decision_lambda
     risk = fit.settings.fairness.chosen()
     require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
     assert isinstance(risk, ComposedRisk)
@@ -94,7 +99,7 @@ def label_rows(
     imputer = fit.settings.fairness.imputer
     imputed = fit.impute(table, STANDS_IN.get(imputer, imputer))[member]
     start = fit.decide(table.x)[member]
-    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed, start)
+    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.seed, start)
     decision = RULES[config.rule](problem, report)
     rounded = problem.rounded()
     results = {

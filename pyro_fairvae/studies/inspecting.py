@@ -17,6 +17,7 @@ from pyro_fairvae.posterior.draws import CALIBRATED, GUIDE, SOURCES, keep_draws,
 from pyro_fairvae.posterior.summaries import ChannelDraws, ChannelSummary, describe, prior_draws
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
+from pyro_fairvae.studies.members import check_choice, member_number
 from pyro_fairvae.studies.single_run import CONFIG
 
 
@@ -27,15 +28,22 @@ class InspectConfig:
     source: str | None = option(
         None, "calibrated (cross-fitted) or guide (all members pooled, given h); the first that a run has"
     )
-    member: int | None = option(None, "that of one member by its number, 0 first, from its guide")
+    member: int | None = option(None, "guide posterior of the member with this number, 0 first")
+    lambda_: float | None = option(None, "guide posterior of the member with this λ")
 
     def __post_init__(self) -> None:
         if self.source is not None:
             choose("source", self.source, SOURCES)
+        check_choice(self.member, self.lambda_)
         require(
-            self.member is None or self.source in (None, "guide"),
+            not self.of_one_member or self.source in (None, "guide"),
             "a member's posterior is its guide's; leave out source, or give guide.",
         )
+
+    @property
+    def of_one_member(self) -> bool:
+        """Whether the posterior of one member is asked for, by its number or its λ."""
+        return self.member is not None or self.lambda_ is not None
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
     # A model of an earlier version keeps no draws, but those of its guide can be had again.
     arrays = model.draws or keep_draws(model.fit, None)
     sources = kept_sources(arrays)
-    source = GUIDE if config.member is not None else config.source or sources[0]
+    source = GUIDE if config.of_one_member else config.source or sources[0]
     require(
         source in sources,
         f"{folder} holds no {source} posterior, only that of the {' and '.join(sources)}; name it as source.",
@@ -91,16 +99,10 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == GUIDE:
         describes = "the guide's, all members pooled with equal weight, given h and g"
-    if config.member is not None:
-        members = len(model.fit.lambdas)
-        require(
-            0 <= config.member < members,
-            f"member {config.member} was asked for, but {folder} has members 0 to {members - 1}.",
-        )
-        draws = {name: each.table(config.member) for name, each in draws.items()}
-        describes = (
-            f"the guide's of member {config.member} (λ = {model.fit.lambdas[config.member]:g}), given h and g"
-        )
+    if config.of_one_member:
+        member = member_number(model.fit.lambdas, config.member, config.lambda_, str(folder))
+        draws = {name: of_channel.table(member) for name, of_channel in draws.items()}
+        describes = f"the guide's of member {member} (λ = {model.fit.lambdas[member]:g}), given h and g"
     warnings = list(model.posterior["warnings"]) if source == CALIBRATED else []
     return Inspected(draws, _truth(folder), describes, warnings)
 

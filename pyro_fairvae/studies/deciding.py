@@ -30,12 +30,10 @@ RUN_PARTS = ("test", "validation")
 
 @dataclass(frozen=True)
 class DecideConfig:
-    """Which rows are labelled, by which member, and how."""
+    """The rows to label, the member, and the rule."""
 
-    part: str = option(
-        "test", "rows of a run to label: test (no group is known of them) or validation (as masked)"
-    )
-    rule: str = option("descent", f"how labels are found: {', '.join(RULES)}")
+    part: str = option("test", "rows of a run to label: test (groups unknown) or validation (as masked)")
+    rule: str = option("descent", f"how labels are computed: {', '.join(RULES)}")
     member: int | None = option(
         None, "label by the member with this number, 0 first (default: the one chosen on validation)"
     )
@@ -61,7 +59,7 @@ class DecideConfig:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labels of rows, those of rounding, and what the model says of each row."""
+    """Labels of rows, labels by rounding, and the model's probabilities for each row."""
 
     labels: Tensor  # (rows,)
     rounded: Tensor  # (rows,)
@@ -70,7 +68,7 @@ class Labelled:
     results: dict[str, Any]
 
     def write(self, table: Path, about: Path, results: dict[str, Any], classes: tuple[str, ...]) -> None:
-        """The labels as a CSV file, and all that is known of them as JSON."""
+        """Write the labels as a CSV file, and ``results`` as JSON."""
         lines = [
             {"row": row, "label": label, "class": classes[label]}
             | {f"p{c}": f"{p:.6f}" for c, p in enumerate(probabilities)}
@@ -95,7 +93,7 @@ def label_rows(
     require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
     assert isinstance(risk, ComposedRisk)
     log_q = fit.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
-    # Every row needs a group that can be drawn here, also where training did without.
+    # Here every row needs a distribution to draw its group from, even if training needed none.
     imputer = fit.settings.fairness.imputer
     imputed = fit.impute(table, STANDS_IN.get(imputer, imputer))[member]
     start = fit.decide(table.x)[member]
@@ -124,11 +122,11 @@ def decide_run(
         model, parts = load_run(run, device, data_dir)
     report(f"Labelling the {config.part} rows by {config.rule} ...")
     labelled = label_rows(model, observed_part(parts, config.part), config, report)
-    of_labels = {
+    metrics = {
         "rounded": _metrics(parts, config.part, labelled.rounded, labelled.imputed),
         "decided": _metrics(parts, config.part, labelled.labels, labelled.imputed),
     }
-    results = {"part": config.part, **labelled.results, "metrics": of_labels}
+    results = {"part": config.part, **labelled.results, "metrics": metrics}
     name = f"decisions-{config.part}"
     labelled.write(run / f"{name}.csv", run / f"{name}.json", results, parts.test.classes)
     return results
@@ -139,29 +137,29 @@ def decide_table(
 ) -> dict[str, Any]:
     """Label the rows of a table; writes ``out``, a CSV file, and a JSON file of the same name beside it.
 
-    Metrics are those expected under what the model imputes where label or group is not stated.
+    Metrics are expectations under the model's imputations where label or group is not stated.
     """
     report(f"Labelling {table.rows} rows by {config.rule} ...")
     labelled = label_rows(model, table, config, report)
-    of_labels = {
+    metrics = {
         name: _expected(table, labels, labelled.imputed)
         for name, labels in (("rounded", labelled.rounded), ("decided", labelled.labels))
     }
-    results = {"part": "given", **labelled.results, "metrics": of_labels}
+    results = {"part": "given", **labelled.results, "metrics": metrics}
     labelled.write(out, out.with_suffix(".json"), results, tuple(map(word_of, model.classes)))
     return results
 
 
 def observed_part(parts: Splits, part: str) -> Observed:
-    """What is known of a part when it is labelled: of test rows nothing but their features."""
+    """The values of a part that labelling may use: of test rows only their features."""
     if part == "validation":
         return parts.validation
-    says_nothing = (*(0.0,) * (parts.test.attributes.outcomes - 1), 1.0)
-    nothing = Missingness(
+    always_withheld = (*(0.0,) * (parts.test.attributes.outcomes - 1), 1.0)
+    everything_hidden = Missingness(
         label_unavailable=(1.0,) * len(parts.test.classes),
-        channel=(says_nothing,) * len(parts.test.groups),
+        channel=(always_withheld,) * len(parts.test.groups),
     )
-    return hide(parts.test, nothing, seed=0)
+    return hide(parts.test, everything_hidden, seed=0)
 
 
 def _metrics(parts: Splits, part: str, labels: Tensor, imputed: Tensor) -> dict[str, float]:

@@ -307,7 +307,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--group", "hired"], "'hired' cannot be both the label and a group"),
         (None, ["--drop", "hired"], "'hired' is the label or a group.*leave it out of drop. See --drop"),
         (None, ["--drop", "sex"], "'sex' is the label or a group"),
-        (None, ["--drop", "id,note,age,years,town,citizen"], "no column that is left as a feature"),
+        (None, ["--drop", "id,note,age,years,town,citizen"], "no columns left to use as features"),
         (None, ["--label", "age"], "Unknown label type: y has"),
         (None, ["--label", "id", "--drop", "note"], "numbers and identifiers are no classes"),
         (None, ["--group", "sex,note", "--drop", "id"], "numbers and identifiers are no groups"),

@@ -16,7 +16,7 @@ from scipy import stats
 
 PANEL = ("dataset", "group", "level", "metric")
 OURS, WITHOUT_RISK = "fair_ssvae", "ss_vae"
-BETTER, WORSE, ALIKE = "ours better", "ours worse", "not told apart"
+BETTER, WORSE, ALIKE = "ours better", "ours worse", "not significant"
 LEVEL_OF_TESTS = 0.05
 BUDGETS = (0.0, 0.005, 0.01, 0.02)
 
@@ -245,7 +245,7 @@ def dominance_table(
             if ours not in means:
                 verdict = "ours not within"
             elif other is None:
-                verdict = "no rival within"
+                verdict = "no other within"
             else:
                 test = paired_test(by_seed[ours], by_seed[other])
                 verdict = test.verdict(test.p, less_is_better=True)

@@ -1,13 +1,13 @@
-"""Do 90 % intervals for the rates of withholding hold the truth in 90 % of data sets?
+"""Do 90 % intervals for the rates of withholding cover the truth in 90 % of data sets?
 
     python benchmarks/coverage.py [--tables 200] [--rows 4000] [--at-once 50] [--groups 2]
                                   [--figure docs/coverage.png]
 
 Draws synthetic data sets from the model's own assumptions (missing depends on the group alone), trains them
-as members, many at once, and prints how often the intervals of α, β and P(∅|y) held the truth, calibrated and
-as the guide has them given h, with their widths; the rank of the truth among the posterior's draws, which is
-uniform where a posterior is right, goes into the figure. Parts are kept in --out. With more than two groups
-each is half as large as the one before, and every data set has rates of its own, drawn uniformly.
+as members, many at once, and prints how often the intervals of α, β and P(∅|y) cover the truth, calibrated
+and under the guide given h, with their widths. The figure shows the rank of the truth among the posterior's
+draws, which is uniform for a correct posterior. Parts are kept in --out. With more than two groups, each is
+half as large as the one before, and the rates of each data set are drawn uniformly.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tables", type=int, default=200, help="data sets")
-    parser.add_argument("--rows", type=int, default=4000, help="rows of each, of which 70 %% are trained on")
+    parser.add_argument(
+        "--rows", type=int, default=4000, help="rows of each data set; 70 %% are for training"
+    )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--at-once", type=int, default=50, help="data sets in one run")
-    parser.add_argument("--out", type=Path, default=Path("runs/coverage"), help="folder of the parts")
+    parser.add_argument("--out", type=Path, default=Path("runs/coverage"), help="folder for the parts")
     parser.add_argument("--figure", type=Path, default=Path("runs/coverage/ranks.png"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def missing_of(seed: int, groups: int) -> Missingness:
-    """Who withholds how often in a data set."""
+    """The rates of withholding in a data set."""
     if groups == 2:
         return Missingness(**RATES)
     uniform = np.random.default_rng([seed, groups]).uniform(size=groups)
@@ -71,26 +73,30 @@ def missing_of(seed: int, groups: int) -> Missingness:
 
 
 def run_tables(seeds: list[int], rows: int, epochs: int, groups: int) -> list[dict[str, Any]]:
-    """Train some data sets at once; a line for each and each rate."""
+    """Train several data sets together; a line for each data set and rate."""
     missing = [missing_of(seed, groups) for seed in seeds]
     shares = 0.5 ** np.arange(groups) if groups > 2 else np.ones(2)
     draw = partial(synthetic, rows, groups=groups, group_prevalence=shares / shares.sum())
-    parts = [split(draw(seed=10_000 + seed), each, seed) for seed, each in zip(seeds, missing, strict=True)]
+    parts = [
+        split(draw(seed=10_000 + seed), hidden, seed) for seed, hidden in zip(seeds, missing, strict=True)
+    ]
     settings = build(Settings, SMALL | {"epochs": epochs})
-    many = train_jointly(parts, [0.0], settings, seeds, torch.device("cpu"))
+    joint = train_jointly(parts, [0.0], settings, seeds, torch.device("cpu"))
     seconds = {
-        "calibration_seconds": many.calibration_seconds,
-        "training_seconds": many.training_seconds,
+        "calibration_seconds": joint.calibration_seconds,
+        "training_seconds": joint.training_seconds,
     }
-    guide = many.fit.program.guide
-    own = {channel.name: guide_draws(many.fit, channel) for channel in (guide.channel_a, guide.channel_y)}
+    guide = joint.fit.program.guide
+    of_guide = {
+        channel.name: guide_draws(joint.fit, channel) for channel in (guide.channel_a, guide.channel_y)
+    }
     lines = []
-    for t, (seed, each) in enumerate(zip(seeds, missing, strict=True)):
-        truth = {"a": each.group_channel(), "y": each.label_channel()}
-        for line in rates(many, t, truth, {"seed": seed}):
+    for t, (seed, hidden) in enumerate(zip(seeds, missing, strict=True)):
+        truth = {"a": hidden.group_channel(), "y": hidden.label_channel()}
+        for line in rates(joint, t, truth, {"seed": seed}):
             if line["says"] != "unavailable":
                 continue
-            draws = own[line["channel"]]
+            draws = of_guide[line["channel"]]
             row = [row.label for row in draws.channel.rows].index(line["given"])
             low, high = np.quantile(draws.of(row, "unavailable")[..., t], INTERVAL)
             label = f"P(∅ | {line['channel']} = {line['given']})"
@@ -99,7 +105,7 @@ def run_tables(seeds: list[int], rows: int, epochs: int, groups: int) -> list[di
 
 
 def coverage_lines(found: pd.DataFrame) -> list[list[str]]:
-    """By rate: how often intervals held the truth, with a 95 % interval of that share, and their widths."""
+    """By rate: how often intervals cover the truth, with a 95 % interval of that share, and their widths."""
     lines = [["rate", "truth", "held truth %", "95 %", "width", "bias", "given h: held %", "width"]]
     for label, of in found.groupby("label"):
         held = (of.q05 <= of.truth) & (of.truth <= of.q95)

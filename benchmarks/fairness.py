@@ -1,11 +1,11 @@
-"""Cures of the collapse, imputers and gradients of the fairness risk, compared on Adult over seeds.
+"""Remedies for the collapse, imputers and gradients of the fairness risk, compared on Adult over seeds.
 
     python benchmarks/fairness.py [--groups gender,race] [--seeds 5] [--methods default,plain,…] [--jobs 2]
 
-Every method trains on the same splits, at the sparse level. Prints, for each group, test error,
-DEO and positive rate by method and λ, and at the λ chosen on validation under two budgets of validation
-error, one for all seeds or one for each: means over seeds with 95 % intervals (Student's t). Runs are kept in
---out, so a killed grid goes on where it stopped, and more methods or seeds can be added to it.
+Every method trains on the same splits, at the sparse level. Prints, for each group, test error, DEO and
+positive rate by method and λ, and at the λ chosen on validation under two budgets of validation error, one λ
+for all seeds or one for each seed: means over seeds with 95 % intervals (Student's t). Runs are kept in
+--out, so a killed grid continues where it stopped, and more methods or seeds can be added to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyro_fairvae.evaluation.selection import select
 from pyro_fairvae.report.text import align
 
 METHODS: dict[str, dict[str, Any]] = {
-    # Cures of the collapse.
+    # Remedies for the collapse.
     "default": {},  # the envelope, the error of decisions, and decisions settled on all rows
     "unsettled": {"refine_decisions": 0.0},  # the same with decisions as trained
     "expected": {"risk_estimator": "expected"},  # the same without the envelope
@@ -38,15 +38,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "field": {"labeller": "propagation"},
     "vanilla": {"risk_gradient": "vanilla", "imputer": "features", "samples": 20},
 }
-BESIDE = (0.0, 0.4, 1.6, 10.0)  # λ of all but the default, which takes its own
-BUDGETS = (0.005, 0.015)  # of validation error, over that of λ = 0
+BESIDE = (0.0, 0.4, 1.6, 10.0)  # λ of all methods but the default, which has its own
+BUDGETS = (0.005, 0.015)  # validation error allowed above that of λ = 0
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--groups", default="gender,race", help="gender, race or both")
-    parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--out", type=Path, default=Path("runs/fairness"), help="folder of the runs")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"some of {', '.join(METHODS)}")
+    parser.add_argument("--out", type=Path, default=Path("runs/fairness"), help="folder for the runs")
     arguments = parser.parse_args()
     try:
         methods = [choose("method", name, METHODS) for name in arguments.methods.split(",")]

@@ -1,4 +1,4 @@
-"""What the studies over seeds share: runs that are kept, and means with intervals."""
+"""Functions shared by the studies over seeds: runs that are kept, and means with intervals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyro_fairvae.studies.single_run import train_run
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """Options of every study over seeds; ``doc`` says what it does."""
+    """Options of every study over seeds; ``doc`` is its description."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N − 1")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")

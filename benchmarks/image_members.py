@@ -3,7 +3,7 @@
     python benchmarks/image_members.py [--members 4] [--rows 256] [--rounds 7] [--threads 2]
 
 Forward and backward passes; the decoder with a and y enumerated. Both ways are timed in turns in one
-process; the figures are medians over rounds, and what counts is the ratio.
+process; the figures are medians over rounds, and the ratio is the result.
 """
 
 from __future__ import annotations

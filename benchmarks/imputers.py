@@ -2,10 +2,10 @@
 
     python benchmarks/imputers.py [--group gender] [--seeds 5] [--jobs 2]
 
-For each seed one plain classifier (λ = 0) is trained at the sparse level, and what was hidden of its training
-rows is compared with what the imputers say: accuracy, log score and calibration error of groups and labels,
-and how far the classifier's FPR and TPR gaps under the imputed groups and labels are from the true ones.
-Means over seeds with 95 % intervals (Student's t), and the time of a Gaussian field of 36,000 rows.
+For each seed one plain classifier (λ = 0) is trained at the sparse level, and the hidden values of its
+training rows are compared with those of the imputers: accuracy, log score and calibration error of groups and
+labels, and how far the classifier's FPR and TPR gaps under the imputed groups and labels are from the true
+ones. Means over seeds with 95 % intervals (Student's t), and the time of a Gaussian field of 36,000 rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A user's own table: how long a fit takes, and how good it is, beside Fairlearn's exponentiated gradient.
 
-Raw Adult, of which 60 % of the column sex is blanked (women 80 %, men 50 %). FairSSVAEClassifier is fitted
-at its defaults, a frontier of members and intervals for who withholds included. Fairlearn, which takes no
-gaps in sensitive features, is given what it needs, all groups, for the same rows: one classifier at its own
-default of eps, by a small MLP or by gradient boosting. Both run in this process, one after the other.
+Raw Adult with 60 % of the column sex blanked (women 80 %, men 50 %). FairSSVAEClassifier is fitted with its
+defaults, including a frontier of members and intervals for the rates of withholding. Fairlearn, which takes
+no gaps in sensitive features, gets all groups for the same rows: one classifier at its own default of eps, by
+a small MLP or by gradient boosting. Both run in this process, one after the other.
 
   python benchmarks/own_table.py --seeds 3 --rivals mlp boosting
 """
@@ -56,7 +56,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=ROWS, help="to fit; the others are the test")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows to fit; the others are for testing")
     parser.add_argument("--rivals", nargs="*", default=list(RIVALS), choices=RIVALS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data-dir", type=Path)

@@ -4,7 +4,7 @@
 
 The loop trains one member: the same networks, likelihoods, KLs, imputers, risk with memory, clipping
 and AdamW, written out without Pyro and without a dimension of members. All are timed in turns in one process;
-the figures are medians over rounds, and what counts is the ratio.
+the figures are medians over rounds, and the ratio is the result.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """How many files a reader opens from a command to what it does, counted from the source alone.
 
 The measure: a definition is a function, a class or a name assigned at the top of a module. It uses every
-definition whose name stands in its body; names are followed through imports, and through packages that only
+definition whose name occurs in its body; names are followed through imports, and through packages that only
 pass them on, to the file that defines them. A type in an annotation is not followed, as a reader need not
-open it to follow the work. Counted are the files that hold a definition reached from the start, and those by
-which a command gets there: run/__main__.py, run/command.py and the command's own module.
+open it to follow the work. The count includes the files that hold a definition reached from the start, and
+those between a command and the start: run/__main__.py, run/command.py and the command's own module.
 
   train to the loss and results.json: from train_run, which trains, evaluates and writes them
   fit to the report:                  from run of fairvae fit and run of fairvae report
 
-Methods of an object that comes in as an argument are not followed unless its class is named in the body, so
-that the count is a lower bound. Beside it: modules that lie flat in the package, and modules in all.
+Methods of an object that is passed as an argument are not followed unless its class is named in the body, so
+that the count is a lower bound. Also printed: modules at the top of the package, and modules in all.
 
   python benchmarks/walk.py                 # this tree
   python benchmarks/walk.py OLD NEW --list  # other trees, with the files
@@ -49,12 +49,12 @@ class Tree:
 
     @property
     def flat(self) -> list[str]:
-        """Modules that lie in the package itself, in no room."""
+        """Modules directly in the package, not in a subpackage."""
         return [module for module in self.paths if module.count(".") == 1 and not self._is_package(module)]
 
     def defining(self, name: str) -> Definition:
         """The one definition of a name."""
-        (module,) = (module for module, own in self.definitions.items() if name in own)
+        (module,) = (module for module, defined in self.definitions.items() if name in defined)
         return module, name
 
     def reached(self, starts: Iterable[Definition]) -> set[Definition]:
@@ -87,9 +87,9 @@ class Tree:
             if isinstance(inner, ast.Name):
                 used = self._follow(module, inner.id)
             elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
-                of = self.imports[module].get(inner.value.id)
-                if of is not None and ".".join(of) in self.paths:  # a module's name before a dot
-                    used = self._follow(".".join(of), inner.attr)
+                imported = self.imports[module].get(inner.value.id)
+                if imported is not None and ".".join(imported) in self.paths:  # a module's name before a dot
+                    used = self._follow(".".join(imported), inner.attr)
             if used is not None:
                 yield used
 
@@ -146,7 +146,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("trees", type=Path, nargs="*", default=[ROOT], metavar="TREE", help="source trees")
-    parser.add_argument("--list", action="store_true", help="also the files")
+    parser.add_argument("--list", action="store_true", help="also list the files")
     arguments = parser.parse_args()
     for root in arguments.trees:
         tree = Tree(root)

@@ -1,1 +1,1 @@
-"""The commands. Each module has its parser and calls the library; nothing imports from here."""
+"""The commands. Each module defines its arguments and calls the library, which imports nothing from here."""

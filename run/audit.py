@@ -1,9 +1,9 @@
 """Audit decisions on a table in which some people do not state their group.
 
-Audits what a model of ``fairvae fit`` or ``fairvae train`` decides, or a column of any other classifier's
-decisions. Estimates are anchored on rows that state their group and made sharper by those that do not; beside
-them stand those of stated rows alone, and bounds for these very rows that hold whatever the reason for
-withholding.
+Audits the decisions of a model of ``fairvae fit`` or ``fairvae train``, or a column with the decisions of any
+other classifier. Estimates are anchored on rows that state their group, and rows that do not make them
+sharper. Estimates from stated rows alone are printed beside them, and bounds for exactly these rows that hold
+whatever the reason for withholding.
 
 Examples:
   fairvae audit model new.csv
@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what withholding may depend on (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--confidence", type=float, default=0.9, help="level of intervals (default: %(default)s)"
+        "--confidence", type=float, default=0.9, metavar="X", help="level of intervals (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, help="JSON file for what is found")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the audit")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -53,11 +53,11 @@ def run(arguments: argparse.Namespace) -> None:
     require(bool(label and groups), "the model was fitted in Python: name --label and --group.")
     labels = take_columns(table, [label], "label").iloc[:, 0]
     stated = take_columns(table, groups, "group")
-    theirs = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
+    audited = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
     with warnings_in_words():
-        decided = theirs.iloc[:, 0] if arguments.decisions else model.predict(features)
-        found = audit(
+        decided = audited.iloc[:, 0] if arguments.decisions else model.predict(features)
+        result = audit(
             labels,
             decided,
             stated,
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
             confidence=arguments.confidence,
         )
     if arguments.out is not None:
-        write_json(arguments.out, found.to_dict())
-    print(found)
+        write_json(arguments.out, result.to_dict())
+    print(result)
     if arguments.out is not None:
-        print(f"\nAll of it is in {arguments.out}")
+        print(f"\nThe whole audit is in {arguments.out}")

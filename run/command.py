@@ -1,4 +1,4 @@
-"""What all commands do alike: options of a dataclass, and errors that are the caller's to mend."""
+"""What all commands share: flags from the options of a dataclass, and exit codes for errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = ("out", "data_dir")  # options that name a folder
 
 @dataclass(frozen=True)
 class Machine:
-    """On what a command computes, which does not decide its numbers."""
+    """The device and threads of a command. They do not change its results."""
 
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     threads: int | None = option(None, "CPU threads (default: all cores)")
@@ -31,7 +31,7 @@ class Machine:
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
 
     def prepare(self) -> torch.device:
-        """Set threads, leave out Pyro's checks, and return the device."""
+        """Set the number of threads, turn off Pyro's validation, and return the device."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         skip_validation()
@@ -47,11 +47,21 @@ class DataFolder:
     )
 
 
-def add_options(parser: argparse.ArgumentParser, cls: type, leave_out: Sequence[str] = ()) -> None:
-    """An argument for each option of ``cls``; those not given are ``None`` in the namespace."""
-    for each in options_of(cls).values():
-        if each.name not in leave_out:
-            parser.add_argument(flag_of(each.name), dest=each.name, metavar=_metavar(each), help=_help(each))
+def add_options(
+    parser: argparse.ArgumentParser,
+    cls: type,
+    leave_out: Sequence[str] = (),
+    exclusive: Sequence[str] = (),
+) -> None:
+    """Add a flag for each option of ``cls``; options that were not given are ``None`` in the namespace.
+
+    At most one of the options named in ``exclusive`` may be given.
+    """
+    group = parser.add_mutually_exclusive_group()
+    for name, declared in options_of(cls).items():
+        if name not in leave_out:
+            container = group if name in exclusive else parser
+            container.add_argument(flag_of(name), dest=name, metavar=_metavar(declared), help=_help(declared))
 
 
 def given_options(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
@@ -61,33 +71,33 @@ def given_options(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
 
 
 def flag_of(name: str) -> str:
-    """The flag of an option or a parameter."""
-    return f"--{name.replace('_', '-')}"
+    """The flag of an option or a parameter: --lambda for ``lambda_``."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """--device and --threads, which :func:`prepare` reads."""
+    """Add --device and --threads, which :func:`prepare` reads."""
     add_device(parser)
     parser.add_argument("--threads", type=int, metavar="N", help=_help(options_of(Machine)["threads"]))
 
 
 def add_device(parser: argparse.ArgumentParser, default: str = "auto") -> None:
-    """--device alone, for a command whose workers have one thread each."""
+    """Add --device alone, for a command whose workers have one thread each."""
     declared = replace(options_of(Machine)["device"], default=default)
     parser.add_argument("--device", default=default, metavar="NAME", help=_help(declared))
 
 
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
-    """--data-dir, the folder with a data set's files."""
+    """Add --data-dir, the folder with a data set's files."""
     declared = options_of(DataFolder)["data_dir"]
     parser.add_argument("--data-dir", type=Path, metavar=_metavar(declared), help=_help(declared))
 
 
 def add_place(parser: argparse.ArgumentParser, out: str) -> None:
-    """Where a study happens, which does not decide its numbers."""
+    """Add --out, --quiet, --device, --threads and --data-dir, which do not change the results of a study."""
     parser.add_argument(
         "--out", type=Path, default=Path(out), metavar="DIR",
-        help=f"folder for what it produces (default: {out})",
+        help=f"folder for the results (default: {out})",
     )  # fmt: skip
     add_quiet(parser, "no progress in words")
     add_machine(parser)
@@ -95,12 +105,12 @@ def add_place(parser: argparse.ArgumentParser, out: str) -> None:
 
 
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress bar") -> None:
-    """--quiet, by which a command prints no progress."""
+    """Add --quiet, with which a command prints no progress."""
     parser.add_argument("--quiet", action="store_true", help=help)
 
 
 def prepare(arguments: argparse.Namespace) -> torch.device:
-    """Set threads and speed as the options of :func:`add_machine` say; the device."""
+    """Apply the flags of :func:`add_machine` and return the device."""
     return Machine(arguments.device, arguments.threads).prepare()
 
 
@@ -110,17 +120,17 @@ def progress_of(arguments: argparse.Namespace) -> Callable[[str], None]:
 
 
 def report(words: str) -> None:
-    """Progress in words, beside what the command prints."""
+    """Print a progress message to stderr; stdout is for results."""
     print(words, file=sys.stderr, flush=True)
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse and act; exit code 2: bad input, 3: training diverged, 130: interrupted, 141: stdout closed."""
+    """Parse and run; exit code 2: bad input, 3: training diverged, 130: interrupted, 141: stdout closed."""
     arguments = parser.parse_args(argv)
     try:
         arguments.action(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # stdout was closed by its reader, such as head
+    except BrokenPipeError:  # stdout closed by the reader, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except InputError as error:
@@ -131,7 +141,8 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
         return 3
     except KeyboardInterrupt:
         print(
-            "\nfairvae: interrupted. The same command goes on; train needs --resume, and no --overwrite.",
+            "\nfairvae: interrupted. Run the same command again to continue; train needs --resume, and no "
+            "--overwrite.",
             file=sys.stderr,
         )
         return 130
@@ -139,7 +150,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
 
 def in_flags(error: InputError, arguments: argparse.Namespace) -> str:
-    """The message of an error, and the flags that mend it, where the command has them."""
+    """The message of an error, followed by the command's flags for the parameters that it names."""
     flags = [flag_of(name) for name in error.parameters if hasattr(arguments, name)]
     return f"{error} See {', '.join(flags)}." if flags else str(error)
 
@@ -154,10 +165,7 @@ def _metavar(option: Option) -> str:
 def _help(option: Option) -> str:
     if option.default is None:
         return option.help
-    each = (
-        [value if isinstance(value, str) else f"{value:g}" for value in option.default or ()]
-        if option.is_list
-        else []
-    )
-    default = ",".join(each) if option.is_list else option.default
+    default = option.default
+    if option.is_list:
+        default = ",".join(value if isinstance(value, str) else f"{value:g}" for value in option.default)
     return f"{option.help} (default: {default})".replace("%", "%%")

@@ -1,14 +1,14 @@
 """Label rows so that error and expected unfairness are low together.
 
 Labels the rows of a table, DATA, by a model of ``fairvae fit`` or ``fairvae train``; columns of labels and
-groups are used where the table has them. Without DATA it labels a part of the data that a run of ``fairvae
-train`` was made of, and decisions-PART.csv and decisions-PART.json go into its folder. Rounding the
-classifier's probabilities is where every rule starts; the objective and the metrics of both are printed.
+groups are used where the table has them. Without DATA it labels a part of the data of a ``fairvae train``
+run, and writes decisions-PART.csv and decisions-PART.json to the folder of the run. Every rule starts from
+the rounded probabilities of the classifier; the objective and the metrics of both labellings are printed.
 
 Examples:
   fairvae decide model new.csv --out decisions.csv
   fairvae decide runs/gender
-  fairvae decide runs/gender --part validation --rule thresholds --member 3 --risk-weight 1
+  fairvae decide runs/gender --part validation --rule thresholds --lambda 0.4 --decision-lambda 1
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", type=Path, nargs="?", metavar="DATA", help="CSV, TSV (also .gz) or Parquet file to label"
     )
-    parser.add_argument("--label", metavar="COLUMN", help="labels in DATA (default: as fitted, if there)")
-    parser.add_argument("--group", metavar="COLUMN,…", help="groups in DATA (default: as fitted, if there)")
-    parser.add_argument("--out", type=Path, help="CSV file for the labels of DATA (default: decisions.csv)")
+    parser.add_argument("--label", metavar="COLUMN", help="labels in DATA (default: as fitted, if present)")
+    parser.add_argument("--group", metavar="COLUMN,…", help="groups in DATA (default: as fitted, if present)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="CSV file for the labels of DATA (default: decisions.csv)"
+    )
     add_data_dir(parser)
     add_machine(parser)
-    add_options(parser, DecideConfig)
+    add_options(parser, DecideConfig, exclusive=("member", "lambda_"))
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         require(
             not (arguments.out or arguments.label or arguments.group),
-            "--out, --label and --group go with DATA, a table to label; give one.",
+            "--out, --label and --group need DATA, the table to label; give it, or leave them out.",
         )
         results = decide_run(arguments.model, config, device, arguments.data_dir, report)
         out = arguments.model / f"decisions-{config.part}.csv"
@@ -83,7 +85,7 @@ def _decide_table(
     source = reading_of(model)
     labels = [arguments.label] if arguments.label else [source["label"]] if source.get("label") else []
     groups = listed(arguments.group or "") or list(source.get("groups", []))
-    # Columns that were named must be there; those that the model knows may be.
+    # Columns named by flags must be in the table; those that the model was fitted with may be absent.
     labels = labels if arguments.label or set(labels) <= set(table.columns) else []
     groups = groups if arguments.group or set(groups) <= set(table.columns) else []
     with warnings_in_words():

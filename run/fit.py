@@ -1,8 +1,8 @@
 """Fit a fair classifier to your own table, in which groups and labels may have gaps.
 
 The folder given by --out receives the model (model.json and weights.safetensors, which hold no code) and
-audit.json, an audit of rows that were kept out of fitting. Columns are numbers or categories by what they
-hold. A fit that was interrupted goes on when the same command is given again.
+audit.json, an audit of rows that were kept out of fitting. The values of a column decide whether it is
+numeric or categorical. Run the same command again to continue a fit that was interrupted.
 
 Examples:
   fairvae fit people.csv --label income --group sex --out model
@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group", required=True, metavar="COLUMN,…", help="the group to be fair to; several are combined"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the model")
-    parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean: not stated")
+    parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean not stated")
     parser.add_argument(
         "--values", default="", metavar="WORD,…",
-        help="words that are values of this table, though elsewhere they mean a gap, such as None",
+        help="words that are values in this table although they usually mean a gap, such as None",
     )  # fmt: skip
-    parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are no features")
+    parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are not features")
     parser.add_argument(
         "--risk", default=defaults.risk, metavar="NAME", help=f"{trained['risk'].help} (default: %(default)s)"
     )
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max-disparity", type=float, metavar="X",
-        help="choose the most accurate member that is at most so unfair (default: the largest λ that costs "
+        help="choose the most accurate member with at most this disparity (default: the largest λ that costs "
         "at most one point of accuracy)",
     )  # fmt: skip
     parser.add_argument(
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"warning: {warning}")
     if fitted.audit is not None:
         print(f"\nAudit of {fitted.audited_rows} rows that were kept out of fitting\n{fitted.audit}")
-    print(f"\nThe model is in {arguments.out}; fairvae report {arguments.out} makes a page of it.")
+    print(f"\nThe model is in {arguments.out}; fairvae report {arguments.out} writes a page about it.")
 
 
 def _report_gaps(column: str, counts: Mapping[str, int]) -> None:
@@ -121,11 +121,11 @@ def _numbers(words: str) -> tuple[float, ...]:
     try:
         return tuple(map(float, listed(words)))
     except ValueError as reason:
-        raise InputError(f"--lambdas expects numbers with commas between, got {words!r}.") from reason
+        raise InputError(f"--lambdas expects numbers separated by commas, got {words!r}.") from reason
 
 
 def _options(given: Sequence[str]) -> dict[str, Any]:
-    """Options by name, their values read as a config file's are."""
+    """Options by name, their values read as in a config file."""
     options: dict[str, Any] = {}
     for words in given:
         name, equals, value = words.partition("=")

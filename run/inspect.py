@@ -1,12 +1,12 @@
 """Look at who withholds: posteriors of the channels of models, beside their priors.
 
 Prints every outcome of every row with prior, posterior, 90 % intervals, contraction (1 − variance of the
-posterior over that of the prior: how much the data said) and the truth where it is known, and draws the
-densities. Several models are pooled with equal weight.
+posterior / variance of the prior: how much was learned from the data) and the truth where it is known, and
+draws the densities. Several models are pooled with equal weight.
 
 Examples:
   fairvae inspect runs/gender
-  fairvae inspect runs/gender --member 3
+  fairvae inspect runs/gender --lambda 0.4
   fairvae inspect model
   fairvae inspect runs/gender-0 runs/gender-1 runs/gender-2 --out pooled --arviz pooled/posterior.nc
 """
@@ -24,16 +24,18 @@ from pyro_fairvae.base.options import build
 from pyro_fairvae.report import draw_channel, posterior_table
 from pyro_fairvae.studies.inspecting import InspectConfig, inspect_models, write_inference_data
 
-TITLES = {"a": "P(ã | a), what people say of their group", "y": "P(ỹ | y), what is written down of the label"}
+TITLES = {"a": "P(ã | a), what people state as their group", "y": "P(ỹ | y), what is recorded as the label"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", type=Path, nargs="+", metavar="MODEL", help="folder written by fairvae train or fit"
     )
-    parser.add_argument("--out", type=Path, help="folder for the figures; that of the model unless given")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the figures (default: the folder of the model)"
+    )
     parser.add_argument("--arviz", type=Path, metavar="FILE", help="write ArviZ InferenceData here (.nc)")
-    add_options(parser, InspectConfig)
+    add_options(parser, InspectConfig, exclusive=("member", "lambda_"))
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
 """Decide about the rows of a table by a model of ``fairvae fit``, or of ``fairvae train`` on a table.
 
-Writes a CSV file with the decision, P(class | row) as it was trained and, with --groups, P(group | row).
-Decisions are adjusted for fairness, so a decision need not be the likeliest class. Columns that the model
-does not know are not looked at; categories that it never saw are treated as unknown.
+Writes a CSV file with the decision, P(class | row) as trained and, with --groups, P(group | row). Decisions
+are adjusted for fairness, so a decision need not be the likeliest class. Columns that the model does not know
+are ignored; categories that were not in the training data are treated as unknown.
 
 Examples:
   fairvae predict model new.csv
@@ -27,12 +27,13 @@ from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--groups", action="store_true", help="also P(group | row)")
+    parser.add_argument("--groups", action="store_true", help="also write P(group | row)")
     parser.add_argument("--keep", default="", metavar="COLUMN,…", help="columns to copy, such as an id")
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("predictions.csv"),
+        metavar="FILE",
         help="CSV file to write (default: predictions.csv)",
     )
 
@@ -48,15 +49,17 @@ def run(arguments: argparse.Namespace) -> None:
     kept = read_words(arguments.data, keep)
     titles = _titles(model, arguments.groups)
     twice = [name for name in keep if name in titles]
-    require(not twice, f"{', '.join(map(repr, twice))} cannot be kept: predictions have that name.")
+    require(
+        not twice, f"{', '.join(map(repr, twice))} cannot be kept: predictions have a column of that name."
+    )
     features = features_of(model, table)
     with warnings_in_words():
         decided = model.predict(features)
-    decision = pd.Series(decided).map({each: _decision(each) for each in model.classes_})
-    found = [decision.to_frame(), pd.DataFrame(model.predict_proba(features))]
+    decision = pd.Series(decided).map({label: _decision(label) for label in model.classes_})
+    columns = [decision.to_frame(), pd.DataFrame(model.predict_proba(features))]
     if arguments.groups:
-        found.append(pd.DataFrame(model.predict_groups_proba(features)))
-    predictions = pd.concat(found, axis=1).set_axis(titles, axis=1)
+        columns.append(pd.DataFrame(model.predict_groups_proba(features)))
+    predictions = pd.concat(columns, axis=1).set_axis(titles, axis=1)
     chances = predictions.columns[1:]
     predictions[chances] = predictions[chances].map("{:.6g}".format)
     write_whole(arguments.out, pd.concat([kept, predictions], axis=1).to_csv(index=False))
@@ -66,8 +69,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _titles(model: FairSSVAEClassifier, groups: bool) -> list[str]:
-    """The decision, P of each class, and of each group, which may have the name of a class."""
-    titles = ["decision", *(f"P({word_of(each)})" for each in model.classes_)]
+    """Column titles: decision, P of each class, P of each group, which may share the name of a class."""
+    titles = ["decision", *(f"P({word_of(label)})" for label in model.classes_)]
     if groups:
         require(model.knows_groups_, "the model was fitted without groups; leave out --groups.")
         named = ", ".join(model.attributes_.names)
@@ -76,5 +79,5 @@ def _titles(model: FairSSVAEClassifier, groups: bool) -> list[str]:
 
 
 def _decision(label: Any) -> Any:
-    """A class as a table had it: whole numbers become floating-point ones where a column has gaps."""
+    """A class as the table has it: pandas turns whole numbers into floats in a column with gaps."""
     return int(label) if isinstance(label, float) and label.is_integer() else label

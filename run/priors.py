@@ -1,4 +1,4 @@
-"""Priors on who writes down what: look at one (show), or see how the answer moves with it (study)."""
+"""Priors on who states what: look at one (show), or see how results change with the prior (study)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lin
 STUDY = """Train under several priors, on several levels of missingness and numbers of rows, over seeds.
 
 All levels and seeds of a prior and a number of rows are members of one run. Prints how the rates of
-withholding, test error and DEO move with the prior, and writes rates.csv, metrics.csv and figures to --out.
-Finished parts are kept there, so a killed study goes on where it stopped.
+withholding, test error and DEO change with the prior, and writes rates.csv, metrics.csv and figures to --out.
+Finished parts are kept there, so a killed study continues where it stopped.
 
 Examples:
   fairvae priors study --priors truthful mar --levels sparse,dense --rows 500,4000 --seeds 5
   fairvae priors study --misstated 0.1 --priors flat '{rows: {every: {own: 8, other: 1, unavailable: 3}}}'
 """
-SHOW = f"""Draw a prior and look at it before there are any data.
+SHOW = f"""Draw a prior, before any data.
 
 {(priors.__doc__ or "").partition(chr(10) * 2)[2]}
 Presets:
@@ -44,23 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="show|study", required=True)
     raw = argparse.RawDescriptionHelpFormatter
     showing = commands.add_parser("show", help="look at a prior", description=SHOW, formatter_class=raw)
-    showing.add_argument("prior", help="a preset, or a mapping in YAML")
+    showing.add_argument("prior", metavar="PRIOR", help="a preset, or a mapping in YAML")
     showing.add_argument(
         "--dataset", default=DEFAULT_DATASET, metavar="NAME",
-        help="whose group it is about (default: %(default)s)",
+        help="data set that has the group (default: %(default)s)",
     )  # fmt: skip
     showing.add_argument(
         "--group", metavar="NAME", help="gender, race, … as in fairvae train (default: the data set's first)"
     )
     showing.add_argument(
-        "--values", metavar="WORD,…", help="values of an attribute of your own, with commas between"
+        "--values", metavar="WORD,…", help="values of an attribute of your own, separated by commas"
     )
     showing.add_argument(
         "--figure", type=Path, metavar="FILE", help="draw the densities here (.png, .pdf, .svg)"
     )
     showing.set_defaults(part=show)
     studying = commands.add_parser(
-        "study", help="how the answer moves with the prior", description=STUDY, formatter_class=raw
+        "study", help="how results change with the prior", description=STUDY, formatter_class=raw
     )
     declared = options_of(StudyConfig)["priors"]
     studying.add_argument(

@@ -1,8 +1,8 @@
 """Recover who withholds how often, at three levels of missingness: the paper's Table 1.
 
-For each group and level all seeds are trained as members of one run. What is found is the mean of the
-calibrated posterior, beside the paper's own figure; "guide" is the mean under the variational guide. Finished
-parts are kept in --out, so a killed study goes on where it stopped.
+For each group and level all seeds are trained as members of one run. Prints the mean of the calibrated
+posterior beside the figure of the paper; "guide" is the mean under the variational guide. Finished parts are
+kept in --out, so a killed study continues where it stopped.
 
 Examples:
   fairvae recover --seeds 5
@@ -28,6 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     config = build(RecoverConfig, given_options(arguments, RecoverConfig))
-    found = recover(config, arguments.out, prepare(arguments), arguments.data_dir, progress_of(arguments))
-    print(f"{align(recovery_lines(found))}\n\n{align(summary_lines(found))}")
+    recovered = recover(config, arguments.out, prepare(arguments), arguments.data_dir, progress_of(arguments))
+    print(f"{align(recovery_lines(recovered))}\n\n{align(summary_lines(recovered))}")
     print(f"\nEvery estimate is in {arguments.out / 'recovery.csv'}")

@@ -1,4 +1,4 @@
-"""Make one self-contained page of a model: the frontier, who withholds, the audit, its data, its limits.
+"""Make one self-contained page about a model: frontier, who withholds, audit, data and limits.
 
 Examples:
   fairvae report model
@@ -20,8 +20,15 @@ from pyro_fairvae.storage.stored_model import load_model
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit or train")
-    parser.add_argument("--audit", type=Path, help="of fairvae audit --out (default: the one in the folder)")
-    parser.add_argument("--out", type=Path, help="HTML file to write (default: report.html in the folder)")
+    parser.add_argument(
+        "--audit",
+        type=Path,
+        metavar="FILE",
+        help="file of fairvae audit --out (default: the one in the folder)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="HTML file to write (default: report.html in the folder)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -2,8 +2,8 @@
 
 Writes results.csv (a line for each panel, method, seed and weight), recovery.csv (Table 1), the figures
 and report.html, one page with everything, to --out. Weights are chosen on the masked validation part; test
-rows are read once, at the end of a job. A job that is done is kept there and never done again, so a killed
-grid goes on where it stopped; one that fails is reported and does not stop the others.
+rows are read once, at the end of a job. Results of finished jobs are kept in --out and not computed again, so
+a killed grid continues where it stopped; a job that fails is reported and does not stop the others.
 
 Presets: smoke (seconds for each method, on few rows: does everything run?), quick (both groups, sparse, DEO,
 three seeds), paper (everything, five seeds; overnight). Options given beside a preset override it.
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--preset", default="quick", metavar="NAME", help=f"{', '.join(GRID_PRESETS)} (default: quick)"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for what it produces (default: runs/reproduce-PRESET)"
+        "--out", type=Path, metavar="DIR", help="folder for the results (default: runs/reproduce-PRESET)"
     )
     parser.add_argument(
         "--backend", default="local", metavar="NAME",

@@ -3,7 +3,7 @@
 The folder given by --out receives config.json (every option, and versions), history.csv (each part of
 the objective by epoch and member), results.json (metrics of every member), posterior.json (who
 withholds, with intervals), figures, a checkpoint, and the model itself (model.json, weights.safetensors and
-draws.safetensors), which predict, audit, report, inspect and decide read. Of images there is faces.png, too:
+draws.safetensors), which predict, audit, report, inspect and decide read. For images also faces.png:
 reconstructions, and the same z with label and group switched.
 
 Examples:
@@ -52,14 +52,14 @@ PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk
 
 @dataclass(frozen=True)
 class Place(DataFolder, Machine):
-    """Where a run happens, which does not decide its numbers."""
+    """Folders, device, threads and workers of a run. They do not change its results."""
 
     out: str | None = option(None, "folder for everything the run produces (required)")
     workers: int = option(0, "processes that read images ahead of training")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.out is not None, "no folder was given; name one.", "out")
+        require(self.out is not None, "no output folder was given; give out.", "out")
         require(self.workers >= 0, f"workers must not be negative, got {self.workers}.")
 
 
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="YAML or JSON file with options by name; flags override it",
     )
     how.add_argument(
-        "--resume", action="store_true", help="go on from the checkpoint in --out, if there is one"
+        "--resume", action="store_true", help="continue from the checkpoint in --out, if there is one"
     )
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
     add_quiet(how)
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 class ProgressBar:
-    """Epochs, the parts of the objective and the time left, from the moment that training starts."""
+    """Epochs, the parts of the objective and the time left, shown once training has started."""
 
     def __init__(self, epochs: int, quiet: bool) -> None:
         self.epochs, self.quiet = epochs, quiet

@@ -1,4 +1,4 @@
-"""What the commands for a user's own table share."""
+"""Functions shared by the commands for a user's own table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """A model, a table for it, and the member that decides."""
+    """Add MODEL, DATA, and the flags that choose the member that decides."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit or train")
     parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
     member = parser.add_mutually_exclusive_group()
@@ -32,13 +32,16 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="decide by the member with this λ (default: as fitted)",
     )
     member.add_argument(
-        "--max-disparity", type=float, help="decide by the most accurate member that is at most so unfair"
+        "--max-disparity",
+        type=float,
+        metavar="X",
+        help="decide by the most accurate member with at most this disparity",
     )
     add_machine(parser)
 
 
 def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.DataFrame]:
-    """The model with its member chosen, and the table as the model's own was read."""
+    """The model with its member chosen, and the table, read in the same way as the model's training table."""
     if arguments.out is not None:
         check_writable(arguments.out)
     device: torch.device = prepare(arguments)
@@ -49,14 +52,14 @@ def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.D
 
 
 def read_for(model: FairSSVAEClassifier, data: Path) -> pd.DataFrame:
-    """A table, read as the model's own was."""
+    """A table, read in the same way as the model's training table."""
     source = reading_of(model)
-    text = [each.name for each in model.encoder_.categories if each.is_text]
+    text = [column.name for column in model.encoder_.categories if column.is_text]
     return read_table(data, source.get("missing", ()), source.get("values", ()), text)
 
 
 def check_writable(path: Path) -> None:
-    """Raise now, and not after the work, where a file cannot be written."""
+    """Raise :class:`InputError` before the work starts if a file cannot be written."""
     require(not path.is_dir(), f"cannot write {path}: it is a folder; name a file.")
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
@@ -66,7 +69,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def warnings_in_words() -> Iterator[None]:
-    """Warnings of the library as messages, without the line of code that gave them."""
+    """Print warnings of the library as messages, without the line of code that raised them."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         report(f"fairvae: warning: {message}")
@@ -78,7 +81,7 @@ def warnings_in_words() -> Iterator[None]:
 
 
 def listed(words: str) -> list[str]:
-    """What stands between the commas."""
+    """The words of a list separated by commas, without spaces around them."""
     return [word.strip() for word in words.split(",") if word.strip()]
 
 
@@ -88,10 +91,10 @@ def reading_of(model: FairSSVAEClassifier) -> dict[str, Any]:
 
 
 def features_of(model: FairSSVAEClassifier, table: pd.DataFrame) -> pd.DataFrame:
-    """The model's columns in their order; others are not looked at."""
+    """The model's columns in their order; other columns are ignored."""
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     if not names:
         raise InputError("the model was fitted on an array without column names; use it from Python.")
     model.encoder_.aligned(table)
-    # Columns that told nothing may be missing now.
+    # Columns that the encoder left out in fitting may be missing here.
     return table.rename(columns=str).reindex(columns=names)

@@ -1,7 +1,7 @@
 """The methods that are compared, under one interface.
 
-Each takes a :class:`Task` and weights of its trade-off, and leaves a classifier for each weight. The
-objective and source of each stand in its module.
+Each takes a :class:`Task` and weights of its trade-off, and returns a classifier for each weight. The module
+of a method states its objective and source.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from pyro_fairvae.baselines.penalised import fit_penalised
 from pyro_fairvae.baselines.reductions import fit_exponentiated_gradient
 from pyro_fairvae.baselines.reweighting import fit_reweighted
 
-# Weights of the trade-offs: of the library's risk, and of the others' own.
+# Weights of the trade-offs: of the library's risk, and of the penalties of other methods.
 RISK = (0.0, 0.1, 0.4, 1.6, 6.4)
 MMD = (0.0, 1.0, 5.0, 25.0, 125.0)
 CORRELATION = (0.0, 0.05, 0.1, 0.2, 0.4)
 ADVERSARY = (0.0, 0.3, 1.0, 3.0, 10.0)
 
-# Ablations differ in what they name alone: none has its decisions refined after training.
+# Ablations differ only in the options that they name; decisions are not refined after training.
 AS_TRAINED = {"refine_decisions": 0.0}
 PAPERS = AS_TRAINED | {"imputer": "features"}
 VANILLA = PAPERS | {"risk_gradient": "vanilla", "samples": 20}
-FREE: dict[str, Any] = {"by_metric": False}  # of the risk that is asked for
-TOLD: dict[str, Any] = {"informed": True, "by_level": False}  # the truth, so that nothing is hidden from it
+FREE: dict[str, Any] = {"by_metric": False}  # does not depend on the chosen risk
+TOLD: dict[str, Any] = {"informed": True, "by_level": False}  # gets the truth, so missingness does not matter
 IN_PAPER: dict[str, Any] = {"paper": True}
-AT_ZERO: dict[str, Any] = {"plain": "ss_vae"}  # without a weight all of these are one
+AT_ZERO: dict[str, Any] = {"plain": "ss_vae"}  # at weight 0 all of these are the same method
 NEEDS_COLUMNS: dict[str, Any] = {
-    "not_for_images": "features that go with the group are hard to name among pixels"
+    "not_for_images": "pixels have no named features that are related to the group"
 }
-TREES: dict[str, Any] = {"not_for_images": "its gradient boosting is for tables, and of little use on pixels"}
+TREES: dict[str, Any] = {"not_for_images": "its gradient boosting is for tables and works poorly on pixels"}
 
 # fmt: off
 _METHODS = (
     Method("fair_ssvae", "Fair-SS-VAE", fit_library(), RISK, cost=4, **IN_PAPER, **AT_ZERO),
     Method("ss_vae", "SS-VAE (λ = 0)", fit_library(), (0.0,), cost=5.6, **IN_PAPER, **FREE),
     Method("vanilla", "vanilla risk", fit_library(VANILLA), RISK, cost=4, **IN_PAPER, **AT_ZERO),
-    # The paper's rivals.
+    # The methods that the paper compares with.
     Method("mfd_gty_gta", "MFD (true y, true a)", fit_mfd("gty_gta"), MMD, cost=3, **TOLD, **FREE),
     Method("mfd_gty_randa", "MFD (true y, random a)", fit_mfd("gty_randa"), MMD, cost=3, **TOLD, **FREE),
     Method("mfd_predy_preda", "MFD (predicted y, a)", fit_mfd("predy_preda"), MMD, cost=3, **IN_PAPER,
@@ -52,7 +52,7 @@ _METHODS = (
     Method("fairrf", "FairRF (age, relationship, marital status)",
            fit_fairrf(["age", "relationship", "marital-status"]), CORRELATION, **FREE, **NEEDS_COLUMNS),
     Method("fairda", "FairDA", fit_fairda, ADVERSARY, cost=1.6, **IN_PAPER, **FREE),
-    # What one would try first.
+    # Simple methods.
     Method("stated_risk", "risk on stated rows", fit_penalised("stated"), RISK),
     Method("stated_rows", "stated rows only", fit_library(rows=rows_with_group), RISK, cost=2.2),
     Method("pseudo_labels", "pseudo-labels", fit_penalised("guessed"), RISK, cost=1.3),

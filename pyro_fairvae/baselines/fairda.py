@@ -2,14 +2,14 @@ r"""FairDA, fair classification by domain adaptation (Liang, Chen, Wu et al. 202
 
 Rows that state their group are the source domain, the others the target domain.
 
-1. A group classifier on features that do not tell the domains apart:
+1. A group classifier on features that do not separate the domains:
    :math:`\min_{\phi, h} \max_d \mathrm{CE}_\mathrm{source}(h(\phi(x)), a)
-   - \mathrm{CE}(d(\phi(x)), \mathrm{domain})`, domains weighing the same.
-   It says â of the target rows.
+   - \mathrm{CE}(d(\phi(x)), \mathrm{domain})`, with equal weight for both domains.
+   It predicts â for the target rows.
 2. Adversarial debiasing with the stated groups and those estimates:
    :math:`\min_{\psi, f} \max_c \mathrm{CE}(f(\psi(x)), y) - \lambda\, \mathrm{CE}(c(\psi(x)), \hat a)`.
 
-Both games are played by reversing the gradient between features and adversary.
+Both minimax problems are solved by reversing the gradient between features and adversary.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:
         features, logits = network(task.seen(index), in_dims=(None,))
         stated = train.y_obs[index] < train.classes
         labels = torch.where(stated, train.y_obs[index], 0)
-        told = critic(reverse(features, weight * settings.schedule.risk(done)), in_dims=(0,))
-        return cross_entropy(logits, labels, stated) + cross_entropy(told, groups[index])
+        critic_logits = critic(reverse(features, weight * settings.schedule.risk(done)), in_dims=(0,))
+        return cross_entropy(logits, labels, stated) + cross_entropy(critic_logits, groups[index])
 
     rows = torch.arange(train.rows, device=train.x.device)
     minimise(loss, [*network.parameters(), *critic.parameters()], rows, settings, derive_seed(task.seed, 13))
@@ -55,7 +55,7 @@ def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:
 
 
 def adapted_groups(task: Task) -> Tensor:
-    """Stated groups, and estimates on features that do not tell who states theirs."""
+    """Stated groups, and estimates from features that do not predict who states the group."""
     train, settings = task.train, task.settings
     source = train.a_obs < train.groups
     require(bool(source.any()), "no row states its group: FairDA has no source domain.")
@@ -69,9 +69,10 @@ def adapted_groups(task: Task) -> Tensor:
     def loss(index: Tensor, done: float) -> Tensor:
         features, logits = network(task.seen(index), in_dims=(None,))
         inside = source[index]
-        told = critic(reverse(features, one * settings.schedule.risk(done)), in_dims=(0,))
+        critic_logits = critic(reverse(features, one * settings.schedule.risk(done)), in_dims=(0,))
         groups = torch.where(inside, train.a_obs[index], 0)
-        return cross_entropy(logits, groups, inside) + cross_entropy(told, inside.long(), balance[index])
+        adversarial = cross_entropy(critic_logits, inside.long(), balance[index])
+        return cross_entropy(logits, groups, inside) + adversarial
 
     rows = torch.arange(train.rows, device=train.x.device)
     minimise(loss, [*network.parameters(), *critic.parameters()], rows, settings, derive_seed(task.seed, 18))
@@ -80,7 +81,7 @@ def adapted_groups(task: Task) -> Tensor:
 
 
 def reverse(features: Tensor, weight: Tensor) -> Tensor:
-    """The features as they are, whose gradient comes back times −``weight``, (members,)."""
+    """The features unchanged; the backward pass multiplies their gradient by −``weight``, (members,)."""
     weight = weight.view(-1, *[1] * (features.dim() - 1))
     return features + (1 + weight) * (features.detach() - features)
 

@@ -1,11 +1,11 @@
 r"""FairRF, fair classification by features related to the group (Zhao, Dai, Shu and Wang 2022).
 
-No group is used at all. Of features j that are held to go with it,
+No group is used at all. For features j that are assumed to be related to it,
 
 .. math:: \min_{f,\, \mu \in \Delta} \mathrm{CE} + \lambda \sum_j \mu_j R_j(f) + \beta \|\mu\|^2,
 
 where R_j is the size of the correlation, within a batch, between feature j and the predicted probability of
-the last class; a category counts by the mean over its values. For fixed f the weights μ on the simplex Δ have
+the last class; for a category it is the mean over its values. For fixed f the weights μ on the simplex Δ have
 a closed form: the projection of :math:`-\lambda R / 2\beta`.
 """
 
@@ -33,7 +33,7 @@ BETA = 0.5
 
 
 def fit_fairrf(related: Sequence[str]) -> Callable[[Task, Sequence[float]], NetworkClassifier]:
-    """FairRF with the columns that are held to go with the group."""
+    """FairRF with the columns that are assumed to be related to the group."""
 
     def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
         check_lambdas(weights)
@@ -47,7 +47,7 @@ def _fit(task: Task, weights: Sequence[float], related: Sequence[str]) -> Networ
     described = train.columns
     if not (isinstance(described, Columns) and described.names):
         raise InputError(
-            "FairRF needs columns by name, to know which features go with the group; these data have none."
+            "FairRF needs named columns, to know which features are related to the group; the data have none."
         )
     require(train.classes == 2, f"FairRF takes two classes, got {train.classes}.")
     columns = [described.of(name) for name in related]
@@ -61,9 +61,13 @@ def _fit(task: Task, weights: Sequence[float], related: Sequence[str]) -> Networ
         x = train.x[index]
         _, logits = network(x, in_dims=(None,))
         predicted = logits.softmax(-1)[..., -1]
-        each = torch.stack([correlation(x[:, of], predicted).mean(-1) for of in columns], dim=-1)
-        importance = simplex_weights(weight.unsqueeze(-1) * each.detach(), BETA)
-        return cross_entropy(logits, labels[index], stated[index]) + weight * (importance * each).sum(-1)
+        related_to = torch.stack(
+            [correlation(x[:, of_one], predicted).mean(-1) for of_one in columns], dim=-1
+        )
+        importance = simplex_weights(weight.unsqueeze(-1) * related_to.detach(), BETA)
+        return cross_entropy(logits, labels[index], stated[index]) + weight * (importance * related_to).sum(
+            -1
+        )
 
     minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(network, task.device)

@@ -1,4 +1,4 @@
-"""Unstated groups and labels, guessed once and for all before the classifier is trained."""
+"""Unstated groups and labels, guessed once before the classifier is trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABELS, GROUPS_OF_GUESS, CONFIDENCE = 1, 2, 3  # purposes of networks
 
 
 def guess_labels(task: Task) -> Tensor:
-    """Stated labels, and for other rows the likeliest under a classifier of those that state theirs."""
+    """Stated labels; for other rows the likeliest under a classifier trained on rows with a label."""
     train = task.train
     rows = rows_with_label(train.y_obs, train.classes)
     guessed = learn_probabilities(task, train.y_obs, rows, train.classes, LABELS).argmax(-1)
@@ -24,33 +24,33 @@ def guess_labels(task: Task) -> Tensor:
 
 
 def guess_groups(task: Task) -> Tensor:
-    """Stated groups, and for other rows the likeliest under a classifier of those that state theirs."""
+    """Stated groups; for other rows the likeliest under a classifier trained on rows with a group."""
     train = task.train
     guessed = group_probabilities(task, rows_with_label(train.a_obs, train.groups)).argmax(-1)
     return torch.where(train.a_obs < train.groups, train.a_obs, guessed)
 
 
 def group_probabilities(task: Task, rows: Tensor, purpose: int = GROUPS_OF_GUESS) -> Tensor:
-    """P(a|x) of all rows, by a classifier of ``rows``, which state their group."""
+    """P(a|x) of all rows, by a classifier trained on ``rows``, which state their group."""
     train = task.train
-    require(len(rows) > 0, "no row states its group, so that no classifier of groups can be trained.")
+    require(len(rows) > 0, "no row states its group, so no classifier of groups can be trained.")
     return learn_probabilities(task, train.a_obs, rows, train.groups, purpose)
 
 
 def confident_groups(task: Task, labels: Tensor, held_out: float = 0.2) -> Tensor:
     """CGL (Jung, Chun and Moon 2022): guesses of low confidence are replaced by draws.
 
-    A classifier of groups is trained on a part of the rows that state theirs. The threshold is the one that
-    best tells its right guesses from its wrong ones, by confidence, on the other part. Where the confidence
-    is above it the guess stands; below, the group is drawn from P(a|y) among the rows that state theirs,
-    which leaves such rows without influence on what differs between groups.
+    A classifier of groups is trained on a part of the rows that state their group. The threshold on its
+    confidence is the one that best separates right from wrong guesses on the other part. Above the threshold
+    the guess is kept; below, the group is drawn from P(a|y) among the rows that state their group, so that
+    such rows have no influence on differences between groups.
     """
     train = task.train
     stated = rows_with_label(train.a_obs, train.groups)
     generator = np.random.default_rng(derive_seed(task.seed, 12))
     order = stated[torch.from_numpy(generator.permutation(len(stated))).to(stated.device)]
     cut = round(held_out * len(order))
-    require(cut >= 1, f"{len(order)} rows state their group, too few to hold some out.")
+    require(cut >= 1, f"{len(order)} rows state their group, which is too few to hold some out.")
     confidence, guessed = group_probabilities(task, order[cut:], CONFIDENCE).max(-1)
     part = order[:cut]
     threshold = best_threshold(confidence[part], guessed[part] == train.a_obs[part])
@@ -66,10 +66,10 @@ def confident_groups(task: Task, labels: Tensor, held_out: float = 0.2) -> Tenso
 
 
 def best_threshold(confidence: Tensor, right: Tensor) -> float:
-    """The threshold at which "confidence > threshold" says most often what ``right`` says."""
+    """The threshold at which "confidence > threshold" agrees with ``right`` most often."""
     order = confidence.argsort()
     sorted_right = right[order].long()
-    # With the threshold at the k-th smallest, those up to k are called wrong, the others right.
+    # With the threshold at the k-th smallest, the first k are classified as wrong, the others as right.
     wrong_below = (1 - sorted_right).cumsum(0)
     right_above = sorted_right.sum() - sorted_right.cumsum(0)
     agreement = torch.cat([sorted_right.sum().reshape(1), wrong_below + right_above])
@@ -80,9 +80,9 @@ def best_threshold(confidence: Tensor, right: Tensor) -> float:
 
 
 def cells_of(labels: Tensor, groups: Tensor, classes: int, values: int, dtype: torch.dtype) -> Tensor:
-    """P(y, a | row), (rows, classes, groups), of certain labels and groups; ∅ in either leaves a row out."""
+    """P(y, a | row), (rows, classes, groups), of certain labels and groups; 0 for a row with ∅ in either."""
     y, a = (
-        functional.one_hot(each, size + 1)[..., :size].to(dtype)
-        for each, size in ((labels, classes), (groups, values))
+        functional.one_hot(codes, size + 1)[..., :size].to(dtype)
+        for codes, size in ((labels, classes), (groups, values))
     )
     return y.unsqueeze(-1) * a.unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""What every method that is compared has in common."""
+"""The common interface of the methods that are compared."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pyro_fairvae.schema.observed import Features, Observed
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is given: rows as they were written down, and how to train.
+    """Input of a method: rows as observed, and the settings of training.
 
-    ``truth`` is that of the training rows; only methods that are told it get it (``Method.informed``).
+    ``truth`` holds the true labels and groups of the training rows; only ``Method.informed`` methods get it.
     """
 
     train: Observed
@@ -33,7 +33,7 @@ class Task:
     def __post_init__(self) -> None:
         require(
             self.train.members is None and self.validation.members is None,
-            "a task has one table for all members; give each table a task of its own.",
+            "a task has one table for all members; make a task for each table.",
         )
         attributes = self.train.group_attributes.names
         require(
@@ -43,18 +43,18 @@ class Task:
         object.__setattr__(self, "train", self.train.to(self.device))
 
     def seen(self, index: Tensor) -> Tensor:
-        """Features of training rows as a step sees them: images altered anew."""
+        """Features of training rows for one step; images are augmented anew at each call."""
         return altered(self.train.x[index], self.train.columns, self.settings.augmentation)
 
     @property
     def known(self) -> Complete:
-        require(self.truth is not None, "this method is told the true labels and groups; give them as truth.")
+        require(self.truth is not None, "this method needs the true labels and groups; give them as truth.")
         assert self.truth is not None
         return self.truth
 
 
 class Classifier(Protocol):
-    """What a method leaves behind: a classifier for each weight of the trade-off, on the CPU."""
+    """Result of a method: a classifier for each weight of the trade-off, on the CPU."""
 
     def predict_proba(self, x: Features) -> Tensor:
         """P(y|x), (members, rows, classes)."""
@@ -67,18 +67,18 @@ class Classifier(Protocol):
 class Method:
     """A row of the registry.
 
-    ``fit`` trains a member for each weight of the trade-off, of which a larger one asks for more fairness and
-    0 for none; ``weights`` are those worth trying.
+    ``fit`` trains a member for each weight of the trade-off: the larger the weight, the fairer; 0 is without
+    fairness. ``weights`` are the default weights.
     """
 
     name: str
-    label: str  # for people
+    label: str  # shown in tables and figures
     fit: Callable[[Task, Sequence[float]], Classifier]
     weights: tuple[float, ...]
-    informed: bool = False  # is told hidden labels and groups, so that it is no rival
-    by_metric: bool = True  # whether the risk that is asked for makes a difference to it
-    by_level: bool = True  # whether what is hidden does
-    plain: str | None = None  # the method whose only member is this one's at weight 0
+    informed: bool = False  # gets hidden labels and groups, so it is a reference and not a competitor
+    by_metric: bool = True  # whether it depends on the chosen risk
+    by_level: bool = True  # whether it depends on the level of missingness
+    plain: str | None = None  # the method whose only member equals this one's member at weight 0
     paper: bool = False  # whether the paper's main figures show it
-    not_for_images: str | None = None  # why, where it needs columns
-    cost: float = 1.0  # time for a member, in those of a plain classifier
+    not_for_images: str | None = None  # the reason, if it needs columns
+    cost: float = 1.0  # time for a member, relative to a plain classifier

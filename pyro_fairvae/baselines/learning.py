@@ -1,4 +1,4 @@
-"""Plain classifiers, many at once, and the loop that trains them."""
+"""Plain classifiers, trained together as members, and their training loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Network(nn.Module):
 
 
 def networks(task: Task, members: int, outputs: int, purpose: int = 0) -> Members:
-    """Equal copies of a network, one for each member; another ``purpose`` starts elsewhere."""
+    """Equal copies of a network, one for each member; ``purpose`` changes the seed of the initial weights."""
     trunk = trunks(task.train, task.settings)
     hidden = task.settings.hidden
     seed = derive_seed(task.seed, 10, purpose)
@@ -70,11 +70,11 @@ def minimise(
     settings: Settings,
     seed: int,
 ) -> None:
-    """Train by AdamW as the library trains: cosine rate, gradients clipped for each member.
+    """Train by AdamW like the library: cosine learning rate, gradients clipped for each member.
 
-    ``loss`` is given the rows of a batch, among ``rows``, and the share of training done; it says (members,).
+    ``loss`` takes the rows of a batch, among ``rows``, and the share of training done; it returns (members,).
     """
-    require(len(rows) > 0, "no row states what is to be learned: there is nothing to train on.")
+    require(len(rows) > 0, "no row states the value to learn, so there is nothing to train on.")
     optimizer = torch.optim.AdamW(
         list(parameters), lr=settings.lr, weight_decay=settings.weight_decay, foreach=True
     )
@@ -92,8 +92,7 @@ def minimise(
 def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """Mean over rows for each member, (members,), of logits (members, rows, classes) and (rows,) targets.
 
-    ``weight`` counts rows as more or less than one, (rows,) or (members, rows); rows of weight 0 do not count
-    at all.
+    ``weight`` is the weight of each row, (rows,) or (members, rows); rows of weight 0 do not count.
     """
     losses = functional.cross_entropy(
         logits.transpose(-1, -2), target.expand(logits.shape[:-1]), reduction="none"
@@ -103,7 +102,7 @@ def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) 
 
 
 def rows_with_label(observed: Tensor, values: int) -> Tensor:
-    """Which rows, (some,), say a value and not ∅."""
+    """Indices of the rows, (some,), that state a value and not ∅."""
     return torch.nonzero(observed < values).squeeze(-1)
 
 

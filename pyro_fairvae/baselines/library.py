@@ -1,4 +1,4 @@
-"""The library's own system as a method: whole, ablated, or on other rows."""
+"""The semi-supervised VAE of this library as a method: complete, ablated, or on other rows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def all_rows(task: Task) -> Observed:
 
 
 def rows_with_group(task: Task) -> Observed:
-    """Training rows that state their group, as if there were no others."""
+    """Only the training rows that state their group."""
     rows = rows_with_label(task.train.a_obs, task.train.groups)
-    require(len(rows) > 0, "no row states its group, so that nothing is left to train on.")
+    require(len(rows) > 0, "no row states its group, so there is nothing to train on.")
     return task.train.take(rows)
 
 
 def rows_with_truth(task: Task) -> Observed:
     """Training rows with nothing hidden."""
-    y, a = (torch.from_numpy(each).to(task.train.x.device) for each in (task.known.y, task.known.a))
+    y, a = (torch.from_numpy(codes).to(task.train.x.device) for codes in (task.known.y, task.known.a))
     return replace(task.train, y_obs=y, a_obs=a)
 
 

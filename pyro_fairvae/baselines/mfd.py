@@ -4,10 +4,10 @@ A teacher is trained without fairness and frozen. The student f minimises
 
 .. math:: \mathrm{CE} + \lambda \sum_{y,a} \mathrm{MMD}^2\big( P(\phi_T | y),\; P(\phi_f | y, a) \big),
 
-so that its features φ are distributed alike in all groups of a class, namely as the teacher's are over all of
-them. The kernel is :math:`\exp(-\|u-v\|^2 / 2\sigma^2)`, with σ² the mean squared distance between teacher's
-and student's features. A kernel is of all pairs of rows, so it is taken in blocks of a batch, and the mean of
-their MMD² counts.
+so that its features φ have the same distribution in all groups of a class, that of the teacher's features in
+the whole class. The kernel is :math:`\exp(-\|u-v\|^2 / 2\sigma^2)`, with σ² the mean squared distance between
+teacher's and student's features. The kernel needs all pairs of rows, so it is computed within blocks of a
+batch, and the loss uses the mean of their MMD².
 
 It needs every label and group. The paper fills them in three ways: with the truth; with the true labels and
 groups at random; and with predictions where they are not stated.
@@ -34,7 +34,7 @@ from pyro_fairvae.baselines.learning import (
 from pyro_fairvae.inference.training import check_lambdas
 
 TEACHER = 4  # purpose of its network
-BLOCK = 256  # rows between which a kernel is taken
+BLOCK = 256  # rows of a block, within which the kernel is computed
 
 
 def true_labels(task: Task) -> Tensor:
@@ -60,7 +60,7 @@ FILLED: dict[str, tuple[Callable[[Task], Tensor], Callable[[Task], Tensor]]] = {
 
 
 def fit_mfd(filled: str) -> Callable[[Task, Sequence[float]], NetworkClassifier]:
-    """MFD by the name of how labels and groups are filled in."""
+    """MFD with labels and groups filled in as ``FILLED[filled]``."""
     labels, groups = FILLED[filled]
 
     def fit_weights(task: Task, weights: Sequence[float]) -> NetworkClassifier:
@@ -107,14 +107,16 @@ def squared_mmd(taught: Tensor, features: Tensor, cells: Tensor) -> Tensor:
     students = _shares(cells.flatten(1))  # (rows, cells)
     between = _squared_distances(features, taught.expand(len(features), -1, -1))
     bandwidth = 2 * between.detach().mean((-1, -2), keepdim=True).clamp(min=1e-12)
-    own = (-_squared_distances(features, features) / bandwidth).exp()
+    within_student = (-_squared_distances(features, features) / bandwidth).exp()
     across = (-between / bandwidth).exp()
-    theirs = (-_squared_distances(taught, taught) / bandwidth).exp()
-    of_student = torch.einsum("rc,krs,sc->kc", students, own, students).unflatten(-1, (classes, groups))
+    within_teacher = (-_squared_distances(taught, taught) / bandwidth).exp()
+    of_student = torch.einsum("rc,krs,sc->kc", students, within_student, students).unflatten(
+        -1, (classes, groups)
+    )
     of_both = torch.einsum("krs,ryg,sy->kyg", across, students.unflatten(-1, (classes, groups)), teachers)
-    of_teacher = torch.einsum("ry,krs,sy->ky", teachers, theirs, teachers).unsqueeze(-1)
-    there = cells.sum(0) > 0
-    return (of_student + of_teacher - 2 * of_both).clamp(min=0) * there
+    of_teacher = torch.einsum("ry,krs,sy->ky", teachers, within_teacher, teachers).unsqueeze(-1)
+    occupied = cells.sum(0) > 0
+    return (of_student + of_teacher - 2 * of_both).clamp(min=0) * occupied
 
 
 def _shares(marks: Tensor) -> Tensor:

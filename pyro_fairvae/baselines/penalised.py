@@ -3,13 +3,13 @@ r"""A classifier with the library's fairness risk at groups and labels that were
 .. math:: \min_f \; -\frac{1}{|L|} \sum_{i \in L} \log P_f(y_i|x_i) + \omega\,\mathrm{err}
           + \lambda\, \hat E(P_f; P(y, a|\mathrm{row}))
 
-over the rows L that state their label; Ê, the error of decisions and the course of λ are those of
+over the rows L that state their label; Ê, the error of decisions and the schedule of λ are those of
 :class:`~pyro_fairvae.inference.objective.FairELBO` at the settings of the task. Decisions stay as trained.
-What differs between the methods here is where P(y, a | row) comes from:
+The methods differ in the source of P(y, a | row):
 
-``stated``  rows that state both count as they are, the others not at all. Where missing depends on the group
-            alone this is unbiased for rates within groups: the simplest rival.
-``guessed`` labels and groups by classifiers of the rows that state theirs, as if they were certain.
+``stated``  rows that state both count as they are, the others not at all. If missingness depends on the group
+            alone this is unbiased for rates within groups: the simplest competitor.
+``guessed`` labels and groups by classifiers of the rows that state them, taken as certain.
 ``cgl``     the same, with groups of low confidence drawn at random (:func:`.guesses.confident_groups`).
 ``frozen``  P_g(y|x,ỹ) q(a|x,ã) of a semi-supervised VAE trained with λ = 0: soft, but learned in two steps.
 """
@@ -39,12 +39,12 @@ from pyro_fairvae.risks import RiskLoss
 
 def stated_cells(task: Task) -> Tensor:
     train = task.train
-    found = cells_of(train.y_obs, train.a_obs, train.classes, train.groups, train.x.dtype)
+    cells = cells_of(train.y_obs, train.a_obs, train.classes, train.groups, train.x.dtype)
     require(
-        bool((found.sum(0) > 0).all()),
-        "in some class no row of some group states both, so that the risk has nothing to compare.",
+        bool((cells.sum(0) > 0).all()),
+        "some class and group have no row that states both, so the risk cannot compare groups.",
     )
-    return found
+    return cells
 
 
 def guessed_cells(task: Task) -> Tensor:
@@ -78,7 +78,7 @@ def fit_penalised(cells: str) -> Callable[[Task, Sequence[float]], NetworkClassi
         check_lambdas(weights)
         imputed = CELLS[cells](task)
         known = functional.one_hot(task.train.y_obs, task.train.classes + 1)[..., :-1].to(imputed)
-        # Who states both is no sample of all people; who states the label is.
+        # Rows that state both are not a sample of all rows; rows that state the label are.
         return _fit(task, weights, imputed, known if cells == "stated" else imputed.sum(-1))
 
     return fit_weights

@@ -1,8 +1,7 @@
 """Fairlearn's exponentiated gradient (Agarwal et al. 2018) on rows that state both label and group.
 
-The peer library, used as one would: a gradient boosting classifier, under the constraint that rates differ
-by at most 1/weight (weight 0: no constraint). The result is a randomised classifier, whose draws are fixed by
-the seed.
+A typical use of that library: a gradient boosting classifier, under the constraint that rates differ by at
+most 1/weight (weight 0: no constraint). The result is a randomised classifier; the seed fixes its draws.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import Features, in_pieces
 
-# Small trees: the constraint is one on training rows, which larger ones learn by heart.
+# Small trees: the constraint is on training rows, which larger trees would overfit.
 BOOSTING = {"max_iter": 40, "max_leaf_nodes": 6, "min_samples_leaf": 40, "early_stopping": False}
 CONSTRAINTS = {"deo": EqualizedOdds, "deopp": TruePositiveRateParity}
 
 
 @dataclass(frozen=True)
 class RandomisedClassifiers:
-    """For each member, classifiers and the chance of each to decide."""
+    """For each member, classifiers and the probability that each of them decides."""
 
     members: list[tuple[list[Any], np.ndarray]]
     seed: int
@@ -39,14 +38,14 @@ class RandomisedClassifiers:
     def predict_proba(self, x: Features) -> Tensor:
         rows = torch.cat(list(in_pieces(x))).cpu().numpy()
         positive = [
-            sum(chance * each.predict(rows) for each, chance in zip(*member, strict=True))
+            sum(chance * classifier.predict(rows) for classifier, chance in zip(*member, strict=True))
             for member in self.members
         ]
-        each = torch.from_numpy(np.stack(positive).astype(np.float64))
-        return torch.stack([1 - each, each], dim=-1)
+        of_positive = torch.from_numpy(np.stack(positive).astype(np.float64))
+        return torch.stack([1 - of_positive, of_positive], dim=-1)
 
     def decide(self, x: Features) -> Tensor:
-        """A draw for each row, the same whenever it is asked for the same rows."""
+        """A draw for each row; the same rows get the same draws in every call."""
         uniform = np.random.default_rng(self.seed).random(x.shape[0])
         return (torch.from_numpy(uniform) < self.predict_proba(x)[..., 1]).long()
 
@@ -69,7 +68,7 @@ def fit_exponentiated_gradient(task: Task, weights: Sequence[float]) -> Randomis
             continue
         reduction = ExponentiatedGradient(plain, CONSTRAINTS[risk](difference_bound=1 / weight), max_iter=20)
         with warnings.catch_warnings():
-            # Fairlearn 0.15 adds entries to a Series in ways that pandas is about to forbid.
+            # Fairlearn 0.15 adds entries to a Series in ways that pandas has deprecated.
             warnings.filterwarnings("ignore", message="Setting an? ")
             reduction.fit(x, y, sensitive_features=a)
         chances = reduction.weights_

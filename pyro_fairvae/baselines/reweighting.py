@@ -5,8 +5,8 @@ Rows that state their label weigh
 .. math:: w_i = \Big( \frac{P(y_i) P(\hat a_i)}{P(y_i, \hat a_i)} \Big)^\lambda
 
 in the cross-entropy, with shares over those rows; at λ = 1 label and guessed group are independent under
-these weights, at λ = 0 nothing is reweighed. Groups that are not stated are guessed by a classifier of those
-that are.
+these weights, at λ = 0 nothing is reweighed. A classifier trained on the rows that state their group
+guesses the other groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fit_reweighted(task: Task, weights: Sequence[float]) -> NetworkClassifier:
     groups = guess_groups(task)
     cells = cells_of(train.y_obs, groups, train.classes, train.groups, train.x.dtype)
     balance = balancing(cells[stated].mean(0))
-    of_row = (cells.flatten(1) @ balance.flatten()).clamp(min=1e-12)  # 1 for each row of its cell
+    of_row = (cells.flatten(1) @ balance.flatten()).clamp(min=1e-12)  # (rows,), balance of each row's cell
     power = as_weights(weights, train.like).unsqueeze(-1)
     network = networks(task, len(weights), train.classes)
 

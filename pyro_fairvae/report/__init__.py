@@ -1,4 +1,4 @@
-"""Figures and tables for people; the only place that imports matplotlib."""
+"""Figures, tables and pages; the only package that imports matplotlib."""
 
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (

@@ -1,4 +1,4 @@
-"""Tables of methods compared, as lines of cells, titles first."""
+"""Tables that compare methods, as lines of cells; the first line has the titles."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pyro_fairvae.evaluation.measures import MEASURES
 from pyro_fairvae.studies.comparison import BETTER, WORSE, by_panel
 
 INFORMED = "†"
-INFORMED_MEANS = f"{INFORMED} saw what is hidden from the others"
+INFORMED_MEANS = f"{INFORMED} trained on values that are hidden from the others"
 
 Lines = list[list[str]]
 
 
 def named(label: str, informed: bool) -> str:
-    """A method's label, marked if the method saw hidden truth."""
+    """A method's label, marked if the method was given hidden values."""
     return f"{label} {INFORMED}" if informed else label
 
 
 def metric_title(metric: str) -> str:
-    """A metric's name for people."""
+    """A metric's name for display."""
     return MEASURES[metric].title if metric in MEASURES else metric.replace("_", " ")
 
 
 def hypervolume_lines(table: pd.DataFrame) -> Lines:
-    """Of ``hypervolume_table``, in per cent of the box."""
-    titles = ("hypervolume %", "ours − it", "p (Holm)", "verdict", "seeds", "points a seed")
+    """The lines of ``hypervolume_table``, in per cent of the box."""
+    titles = ("hypervolume %", "ours − it", "p (Holm)", "verdict", "seeds", "points per seed")
     return [
         ["method", "level", "metric", *titles],
         *(
@@ -48,28 +48,28 @@ def hypervolume_lines(table: pd.DataFrame) -> Lines:
 
 
 def glance_lines(table: pd.DataFrame) -> Lines:
-    """Of ``hypervolume_table``, a method a line and a panel a column, the best on average above.
+    """``hypervolume_table`` with a line for each method and a column for each panel, the best mean first.
 
-    ▼ marks what is told apart as worse than ours, ▲ as better.
+    ▼ marks methods that are significantly worse than ours, ▲ those that are significantly better.
     """
-    panels = [(panel, of.set_index("method")) for panel, of in by_panel(table)]
+    panels = [(panel, of_panel.set_index("method")) for panel, of_panel in by_panel(table)]
     signs = {BETTER: " ▼", WORSE: " ▲"}
     lines = [["method", *(f"{metric_title(panel['metric'])} {panel['level']} %" for panel, _ in panels)]]
     averages = table.groupby("method")["mean"].mean().sort_values(ascending=False)
     first = table.drop_duplicates("method").set_index("method")
     for method in averages.index:
         cells = [
-            percent(of["mean"][method], 1) + signs.get(of["verdict"][method], "")
-            if method in of.index
+            percent(by_method["mean"][method], 1) + signs.get(by_method["verdict"][method], "")
+            if method in by_method.index
             else "–"
-            for _, of in panels
+            for _, by_method in panels
         ]
         lines.append([named(first["label"][method], first["informed"][method]), *cells])
     return lines
 
 
 def dominance_lines(table: pd.DataFrame) -> Lines:
-    """Of ``dominance_table``, in per cent."""
+    """The lines of ``dominance_table``, in per cent."""
     titles = "panel,error allowed,best,least %,ours %,best other,other's %,ours − it,p,verdict,candidates"
     return [
         titles.split(","),
@@ -93,25 +93,25 @@ def dominance_lines(table: pd.DataFrame) -> Lines:
 
 
 def budget_lines(table: pd.DataFrame) -> Lines:
-    """Of ``budget_table``, a budget a column: disparity in per cent, else in how many seeds it had any."""
+    """``budget_table``, a column for each budget: disparity in per cent, or how many seeds have a member."""
     budgets = list(dict.fromkeys(table["budget"]))
     lines = [["method", "level", "metric", *map(budget_title, budgets)]]
-    for _, of in by_panel(table):
-        for _, own in of.groupby("method", sort=False):
-            each = list(_records(own))
+    for _, of_panel in by_panel(table):
+        for _, of_method in of_panel.groupby("method", sort=False):
+            records = list(_records(of_method))
             cells = {
                 line["budget"]: _or_seeds(
                     plus_minus(line["disparity"], line["half_width"]), line["seeds"], line["of"]
                 )
-                for line in each
+                for line in records
             }
-            lines.append([*_place(each[0]), *(cells[budget] for budget in budgets)])
+            lines.append([*_place(records[0]), *(cells[budget] for budget in budgets)])
     return lines
 
 
 def chosen_lines(table: pd.DataFrame) -> Lines:
-    """Of ``chosen_table``, in per cent."""
-    titles = ("error %", "disparity %", "DEO of chance %", "said positive %", "seeds")
+    """The lines of ``chosen_table``, in per cent."""
+    titles = ("error %", "disparity %", "DEO of chance %", "decided positive %", "seeds")
     return [
         ["method", "level", "metric", *titles],
         *(
@@ -138,12 +138,12 @@ def _place(line: dict[str, Any]) -> list[str]:
 
 
 def budget_title(budget: float) -> str:
-    """A budget of error for people."""
+    """A budget of error for display."""
     return f"+{100 * budget:g} points"
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """A share in per cent, with a true minus."""
+    """A share in per cent, with a typographic minus."""
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f}".replace("-", "−")
 
 
@@ -157,5 +157,5 @@ def probability(p: float) -> str:
     return "–" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _or_seeds(found: str, seeds: int, of: int) -> str:
-    return found if seeds == of else f"– ({seeds} of {of} seeds)"
+def _or_seeds(text: str, seeds: int, total: int) -> str:
+    return text if seeds == total else f"– ({seeds} of {total} seeds)"

@@ -1,4 +1,4 @@
-"""Images beside what the decoder makes of them."""
+"""Figure of images and of images decoded from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from pyro_fairvae.report.figures import blank_figure, write_figure
 from pyro_fairvae.studies.faces import Faces
 
-GAIN = 6  # by which changes are magnified
+GAIN = 6  # factor by which changes are magnified
 
 
 def draw_faces(path: Path, faces: Faces) -> None:
@@ -48,7 +48,7 @@ def magnified(change: np.ndarray) -> np.ndarray:
 
 
 def faces_in_words(faces: Faces) -> str:
-    """For readers who cannot see the figure."""
+    """Alternative text of the figure."""
     return (
         f"{len(faces.originals)} test images, each beside its reconstruction and the decoder's image for the "
         f"same z at {len(faces.classes) * len(faces.groups)} combinations of label and group, and what "

@@ -23,7 +23,7 @@ from pyro_fairvae.report.comparison import metric_title
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.cells import Cell
 
-# Okabe and Ito's colours, told apart by colour-blind readers too.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -71,12 +71,17 @@ def draw_training(
     """By epoch: the parts of a member's objective, every member's risk, and the member's gap in each cell."""
     figure = blank_figure(11.0, 4.2)
     parts, risks, cells = figure.subplots(1, 3)
-    own = [row for row in history if row["member"] == member]
-    epochs = [row["epoch"] for row in own]
-    weight = own[0]["lambda"]
+    of_member = [row for row in history if row["member"] == member]
+    epochs = [row["epoch"] for row in of_member]
+    weight = of_member[0]["lambda"]
     for name, colour, style in zip(PART_TITLES, cycle(COLOURS), ["-"] * 6 + ["--"] * 6, strict=False):
         parts.plot(
-            epochs, [row[name] for row in own], style, color=colour, linewidth=1.2, label=PART_TITLES[name]
+            epochs,
+            [row[name] for row in of_member],
+            style,
+            color=colour,
+            linewidth=1.2,
+            label=PART_TITLES[name],
         )
     parts.set_yscale("symlog", linthresh=0.01)
     parts.set_title(f"parts of the objective, λ={weight:g}", fontsize=9)
@@ -93,9 +98,9 @@ def draw_training(
         )
     risks.set_ylim(bottom=0)
     risks.set_title("risk (%), band: ±2 Monte Carlo s.e.", fontsize=9)
-    compared = [cell for cell in map(Cell.of_column, own[0]) if cell is not None]
+    compared = [cell for cell in map(Cell.of_column, of_member[0]) if cell is not None]
     for cell, colour, style in zip(compared, cycle(COLOURS), cycle(["-", "--", ":", "-."]), strict=False):
-        values = [100 * row[cell.column] for row in own]
+        values = [100 * row[cell.column] for row in of_member]
         label = f"{classes[cell.y]}, {groups[cell.a]}"
         cells.plot(epochs, values, style, color=colour, linewidth=1.2, label=label)
     cells.axhline(0, color="grey", linewidth=0.6)
@@ -109,7 +114,7 @@ def draw_training(
 
 
 def draw_channel(path: Path, draws: ChannelDraws, truth: np.ndarray | None = None) -> None:
-    """What a channel's rows say beside the own value: densities of posterior and prior, truth if known."""
+    """Densities of posterior and prior for all outcomes but the row's own value; the truth if known."""
     channel = draws.channel
     known = None if truth is None else channel.row_probabilities(truth)
     shown = [
@@ -140,7 +145,7 @@ def draw_channel(path: Path, draws: ChannelDraws, truth: np.ndarray | None = Non
 
 
 def draw_ranks(path: Path, ranks: dict[str, np.ndarray], bins: int = 10) -> None:
-    """Histograms of the rank of the truth among draws, with the band that chance leaves a uniform one in."""
+    """Histograms of the rank of the truth among draws, with the 95 % band of a uniform distribution."""
     figure = blank_figure(3.0 * len(ranks), 2.8)
     panels = figure.subplots(1, len(ranks), squeeze=False)[0]
     for panel, (label, values), colour in zip(panels, ranks.items(), cycle(COLOURS), strict=False):
@@ -179,7 +184,7 @@ def draw_study_metrics(path: Path, metrics: pd.DataFrame) -> None:
     priors = list(dict.fromkeys(shown.prior))
     figure = blank_figure(3.4 * columns, 6.4)
     panels = figure.subplots(2, columns, squeeze=False).flatten()
-    order = sorted(panels_of, key=lambda each: each[0][0] != "error")
+    order = sorted(panels_of, key=lambda panel: panel[0][0] != "error")
     for panel, ((metric, level, weight), of) in zip(panels, order, strict=True):
         _by_rows(panel, of, priors, "value", lambda by_rows: (by_rows["value"].min(), by_rows["value"].max()))
         panel.set_title(f"{metric_title(str(metric))}, λ={weight:g}, {level}", fontsize=9)
@@ -231,7 +236,7 @@ def _legend(figure: Figure, priors: Sequence[str]) -> None:
 def _density(
     panel: Axes, values: np.ndarray, mass: float, rest: float, truth: float | None, colour: str
 ) -> None:
-    """One rate: its posterior filled, its prior, a Beta, as a line, the truth dashed."""
+    """One rate: the posterior filled, the prior (a Beta) as a line, the truth dashed."""
     mean, (low, high) = values.mean(), np.quantile(values, [0.05, 0.95])
     around = [low, high, *([] if truth is None else [truth])]
     margin = max(max(around) - min(around), 0.01)

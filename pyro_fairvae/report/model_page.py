@@ -1,4 +1,4 @@
-"""One page about a fitted model: what it may be used for, and what not."""
+"""One page about a fitted model: its trade-off, rates of withholding, audit, data, and limits of use."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.storage.stored_model import StoredModel
 
 LIMITS = (
-    "Fairness here means that error rates, or rates of decisions, are alike between the groups named on this "
-    "page. It says nothing of other groups, of single persons, or of whether the decision should be made by "
-    "a model at all.",
+    "Fairness here means that error rates, or rates of decisions, are similar between the groups named on "
+    "this page. It does not cover other groups, single persons, or whether a model should make the decision "
+    "at all.",
     "How often people withhold is learned under the assumption that it depends on their group alone, and not "
-    "on the label or on anything else. Where the audit says that it seems to, do not rely on the rates.",
+    "on the label or on anything else. If the audit reports otherwise, do not rely on the rates.",
     "Imputed groups are probabilities for estimating rates over many people. Do not use them as a statement "
     "about a person.",
-    "The model is as good as the labels it was fitted to. If those were decided unfairly, a model that errs "
-    "alike in all groups repeats it.",
-    "Members of the frontier were compared on rows held out of training, and those of small groups are few: "
-    "a difference of less than two standard errors may be chance. Audit new data before use and in use.",
+    "The model is as good as the labels it was fitted to. If those were decided unfairly, a model with "
+    "equal errors in all groups repeats it.",
+    "Members of the frontier were compared on rows held out of training, and small groups have few of "
+    "them: a difference of less than two standard errors may be chance. Audit new data before and during "
+    "use.",
 )
 
 
 def write_model_page(path: Path, model: StoredModel, found: Audit | None, name: str) -> None:
-    """Write the page of a model and of an audit of it, where there is one, as a single HTML file."""
+    """Write the page of a model, and of its audit if there is one, as a single HTML file."""
     summary = model.summary
     label = model.source.get("label", "the label")
     groups = ", ".join(model.attributes.names) if model.knows_groups else "no group"
     opening = (
-        f"A classifier of {label} that is to be fair to {groups}, fitted to {summary['training_rows']} of "
+        f"A classifier of {label} designed to be fair to {groups}, fitted to {summary['training_rows']} of "
         f"{summary['rows']} rows by pyro_fairvae."
     )
-    word = shlex.quote(name)  # as a command line takes it
+    word = shlex.quote(name)  # quoted for a command line
     with tempfile.TemporaryDirectory() as folder:
         sections = [
             Section("The frontier", _frontier(model, word, Path(folder))),
@@ -79,7 +80,8 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     picture = Picture(
         figure,
         "; ".join(f"λ {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
-        "Error against disparity on held-out rows; bars are one standard error, the ring is who decides.",
+        "Error against disparity on held-out rows; bars are one standard error, the ring marks the member "
+        "that decides.",
     )
     note = "Disparity is expected under the imputed groups; standard errors in points."
     return [words, picture, Grid("Members to choose from", lines, note)]
@@ -137,7 +139,7 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
         color=COLOURS[0],
     )  # fmt: skip
     names = [_short(f"{line['what']}: {line['of']}") for line in channels.to_dict("records")]
-    axes.set_yticks(list(places), names, parse_math=False)  # a name such as $0–$50 is no formula
+    axes.set_yticks(list(places), names, parse_math=False)  # a name such as $0–$50 is not a formula
     axes.set_ylim(len(channels) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.set_xlabel("P(withheld)")
@@ -146,13 +148,13 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
 
 def _audit(found: Audit | None, name: str) -> Sequence[Block]:
     if found is None:
-        return [f"No rows were audited. Audit new ones by: fairvae audit {name} DATA --out audit.json"]
+        return [f"No rows were audited. To audit new rows: fairvae audit {name} DATA --out audit.json"]
     interval = f"{100 * found.confidence:g} %"
     counts = found.rows
     words = (
         f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do "
-        f"not; {counts['unlabelled']} are without a label. It is assumed that withholding depends on the "
-        f"{found.depends_on} alone; the bounds, which are about these rows, do not assume it."
+        f"not; {counts['unlabelled']} have no label. The estimates assume that withholding depends on "
+        f"the {found.depends_on} alone; the bounds, which are for exactly these rows, do not."
     )
     metrics = [["metric", "estimate", interval, "stated rows alone", interval, "bounds", "what it is"]]
     for metric, line in found.metrics.iterrows():

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no network, no other file, no font."""
+"""A report as one self-contained HTML file: no network, no other files, no fonts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyro_fairvae.base.errors import InputError, choose
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.report.comparison import Lines
 
-# Text and links on the page and on raised parts; contrast is tested.
+# Colours of text and links on the page and on raised parts; tests check the contrast.
 THEMES = {
     "light": {"page": "#ffffff", "raised": "#f1f3f5", "text": "#1b1f24", "quiet": "#505862",
               "line": "#c8ced5", "link": "#0a58a6"},
@@ -63,7 +63,7 @@ figure button { border-color: var(--line); padding: .25rem .6rem; margin: .25rem
 summary { cursor: pointer; padding: .4rem 0; color: var(--link); }
 """
 
-# Buttons are made here, so that a reader who runs no script sees none that does nothing.
+# The script makes the buttons, so that a page without scripts has no buttons that do nothing.
 _SCRIPT = """
 "use strict";
 const buttonOf = () => {
@@ -109,7 +109,7 @@ for (const picture of document.querySelectorAll("figure img")) {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure from an SVG or PNG file; ``alt`` is what it says, for whoever cannot see it."""
+    """A figure from an SVG or PNG file; ``alt`` is its alternative text."""
 
     path: Path
     alt: str
@@ -138,7 +138,7 @@ class Section:
 
 
 def write_page(path: Path, title: str, *sections: Section, opening: str = "") -> None:
-    """Write a page of sections, whole. Everything given is text, none of it HTML."""
+    """Write a page of sections to one file. All arguments are plain text and are escaped."""
     style = _STYLE % {
         name: " ".join(f"--{role}: {colour};" for role, colour in theme.items())
         for name, theme in THEMES.items()
@@ -186,7 +186,7 @@ def write_page(path: Path, title: str, *sections: Section, opening: str = "") ->
 
 
 def _hash(inline: str) -> str:
-    """The source by which a policy allows this very script or style and no other."""
+    """The CSP source that allows exactly this script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
 
 
@@ -250,11 +250,11 @@ def _cell(text: str, number: bool) -> str:
 
 def _leading_number(text: str) -> str | None:
     """The number by which a cell such as ``<0.001``, ``4.2 ± 0.3`` or ``3 of 5`` is sorted."""
-    found = re.match(r"[<+]?([−-]?\d+(?:\.\d+)?)(?![\w.])", text)
-    return found[1].replace("−", "-") if found else None
+    match = re.match(r"[<+]?([−-]?\d+(?:\.\d+)?)(?![\w.])", text)
+    return match[1].replace("−", "-") if match else None
 
 
 def _is_numeric(column: Sequence[str]) -> bool:
-    """Whether every cell is a number, or a dash where there is none."""
+    """Whether every cell is a number, or a dash for a missing one."""
     known = [text for text in column if not text.startswith("–")]
     return bool(known) and all(_leading_number(text) for text in known)

@@ -1,4 +1,4 @@
-"""Figures of methods compared, a panel for each data set, group, level and metric."""
+"""Figures that compare methods, with a panel for each data set, group, level and metric."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data import LEVELS
 from pyro_fairvae.report.comparison import INFORMED_MEANS, metric_title, named, percent
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
-from pyro_fairvae.studies.comparison import BETTER, OURS, WORSE, by_panel, frontier
+from pyro_fairvae.studies.comparison import ALIKE, BETTER, OURS, WORSE, by_panel, frontier
 
-MARKERS = "osD^vP<X>ph"  # eleven, which shares no factor with the number of colours
+MARKERS = "osD^vP<X>ph"  # eleven, coprime to the number of colours
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1, 1, 1)))
-CROWD = 10  # methods above which panels are larger, bars fainter, and dominated means go without
+CROWD = 10  # with more methods panels are larger, bars fainter, and dominated means have no bars
 
 
 class Look(NamedTuple):
@@ -44,37 +44,39 @@ class Look(NamedTuple):
 
 
 def looks(frame: pd.DataFrame, ours: str = OURS) -> dict[str, Look]:
-    """A look for each method: ours black, those that were informed hollow."""
-    found: dict[str, Look] = {}
+    """A look for each method: ours black, informed methods hollow."""
+    by_method: dict[str, Look] = {}
     methods = frame.drop_duplicates("method")
     for method, label, informed in zip(methods["method"], methods["label"], methods["informed"], strict=True):
-        i = len(found.keys() - {ours})
+        i = len(by_method.keys() - {ours})
         look = Look(
             named(label, informed), COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)],
             DASHES[i // len(COLOURS) % len(DASHES)], bool(informed), method == ours,
         )  # fmt: skip
-        found[method] = look._replace(colour="black", marker="*", dashes="-") if look.ours else look
-    return found
+        by_method[method] = look._replace(colour="black", marker="*", dashes="-") if look.ours else look
+    return by_method
 
 
 def draw_panels(
     path: Path, results: pd.DataFrame, methods: Sequence[str] | None = None, title: str = ""
 ) -> None:
-    """Frontiers of test error against disparity, of one data set and group: a metric a row, a level a column.
+    """Frontiers of test error against disparity for a data set and group: metrics in rows, levels in columns.
 
-    Points are means over seeds with 95 % intervals, the line goes through those that no other mean of the
-    method dominates. Axes leave out what lies far from most points, and say how much.
+    Points are means over seeds with 95 % intervals; the line connects those that no other mean of the
+    method dominates. Axes leave out points far from most others, and a note gives their number.
     """
     require(not results.empty, "there are no results to draw.")
     one = results[["dataset", "group"]].drop_duplicates()
-    require(len(one) == 1, f"a figure is of one data set and group, got {len(one)}; draw one for each.")
+    require(
+        len(one) == 1, f"a figure shows one data set and group, got {len(one)}; draw one figure for each."
+    )
     known = looks(results)
     shown = list(known) if methods is None else [choose("method", name, known) for name in methods]
     means = {
-        (panel["metric"], panel["level"], name): frontier(of[of["method"] == name])
-        for panel, of in by_panel(results)
+        (panel["metric"], panel["level"], name): frontier(of_panel[of_panel["method"] == name])
+        for panel, of_panel in by_panel(results)
         for name in shown
-        if (of["method"] == name).any()
+        if (of_panel["method"] == name).any()
     }
     metrics = list(dict.fromkeys(results["metric"]))
     levels = sorted(set(results["level"]), key=_order_of_level)
@@ -88,8 +90,8 @@ def draw_panels(
     for axes_of_metric, metric in zip(grid, metrics, strict=True):
         for axes, level in zip(axes_of_metric, levels, strict=True):
             here = {name: means[metric, level, name] for name in shown if (metric, level, name) in means}
-            for name, found in here.items():
-                _draw_frontier(axes, found, known[name], crowded)
+            for name, points in here.items():
+                _draw_frontier(axes, points, known[name], crowded)
             _draw_floor(axes, results[(results["metric"] == metric) & (results["level"] == level)], metric)
             axes.set_title(f"{metric_title(metric)}, {level}", fontsize=9)
             bare_axes(axes)
@@ -97,14 +99,14 @@ def draw_panels(
             axes.set_axisbelow(True)
             axes.tick_params(labelsize=8)
         axes_of_metric[0].set_xlim(
-            _range([found["disparity"] for key, found in means.items() if key[0] == metric], from_zero=True)
+            _range([points["disparity"] for key, points in means.items() if key[0] == metric], from_zero=True)
         )
         axes_of_metric[len(levels) // 2].set_xlabel(f"{metric_title(metric)} on test (%)")
         axes_of_metric[0].set_ylabel("error on test (%)")
-    grid[0, 0].set_ylim(_range([found["error"] for found in means.values()]))
+    grid[0, 0].set_ylim(_range([points["error"] for points in means.values()]))
     for axes_of_metric, metric in zip(grid, metrics, strict=True):
         for axes, level in zip(axes_of_metric, levels, strict=True):
-            _tell_outside(axes, [found for key, found in means.items() if key[:2] == (metric, level)])
+            _note_outside(axes, [points for key, points in means.items() if key[:2] == (metric, level)])
     if title:
         figure.suptitle(title, fontsize=11)
     _legend_below(figure, [known[name] for name in shown], columns, floor="deo" in metrics)
@@ -112,29 +114,31 @@ def draw_panels(
 
 
 def panels_in_words(results: pd.DataFrame, methods: Sequence[str] | None = None) -> str:
-    """What :func:`draw_panels` shows, for whoever cannot see it: where each frontier starts and ends.
+    """Alternative text of :func:`draw_panels`: the first and the last point of each frontier.
 
-    Of many methods, only their names: the numbers are for tables.
+    For many methods only their names; the tables have the numbers.
     """
     known = looks(results)
     shown = list(known) if methods is None else list(methods)
     first = results.iloc[0]
-    said = [f"Test error against disparity, {first['dataset']}, {first['group']}; means over seeds."]
+    sentences = [f"Test error against disparity, {first['dataset']}, {first['group']}; means over seeds."]
     if len(shown) > CROWD:
-        return f"{said[0]} Frontiers of {len(shown)} methods: {', '.join(known[m].label for m in shown)}."
-    for panel, of in by_panel(results):
+        return (
+            f"{sentences[0]} Frontiers of {len(shown)} methods: {', '.join(known[m].label for m in shown)}."
+        )
+    for panel, of_panel in by_panel(results):
         ends = []
         for name in shown:
-            own = of[of["method"] == name]
-            means = frontier(own).query("optimal").sort_values("error") if len(own) else own
+            of_method = of_panel[of_panel["method"] == name]
+            means = frontier(of_method).query("optimal").sort_values("error") if len(of_method) else of_method
             points = [
                 f"({percent(x, 1)}, {percent(y, 1)})" for x, y in means[["disparity", "error"]].to_numpy()
             ]
             if points:
                 ends.append(f"{known[name].label} " + " to ".join(dict.fromkeys((points[0], points[-1]))))
         title = f"{metric_title(panel['metric'])} {panel['level']}"
-        said.append(f"{title} (disparity %, error %): {'; '.join(ends)}.")
-    return " ".join(said)
+        sentences.append(f"{title} (disparity %, error %): {'; '.join(ends)}.")
+    return " ".join(sentences)
 
 
 def _order_of_level(level: str) -> tuple[int, str]:
@@ -142,10 +146,10 @@ def _order_of_level(level: str) -> tuple[int, str]:
     return (known.index(level) if level in known else len(known), level)
 
 
-def _draw_frontier(axes: Axes, found: pd.DataFrame, look: Look, crowded: bool) -> None:
+def _draw_frontier(axes: Axes, means: pd.DataFrame, look: Look, crowded: bool) -> None:
     """One method: its optimal means joined, the others faint."""
     top = 5 if look.ours else 3
-    for optimal, points in found.groupby("optimal"):
+    for optimal, points in means.groupby("optimal"):
         points = points.sort_values("disparity")
         x, y = 100 * points["disparity"], 100 * points["error"]
         if optimal or not crowded:
@@ -161,15 +165,17 @@ def _draw_frontier(axes: Axes, found: pd.DataFrame, look: Look, crowded: bool) -
             axes.plot(x, y, linestyle="", alpha=0.3, markeredgewidth=0.6, zorder=2, **faint)
 
 
-def _draw_floor(axes: Axes, of: pd.DataFrame, metric: str) -> None:
-    """The DEO of chance alone; other metrics have another that is not known here."""
-    if metric == "deo" and bool(of["floor"].notna().any()):
-        axes.axvline(100 * float(of["floor"].median()), color="0.45", linestyle=":", linewidth=1, zorder=0)
+def _draw_floor(axes: Axes, results: pd.DataFrame, metric: str) -> None:
+    """Mark the DEO of chance alone; for other metrics the floor is not known."""
+    if metric == "deo" and bool(results["floor"].notna().any()):
+        axes.axvline(
+            100 * float(results["floor"].median()), color="0.45", linestyle=":", linewidth=1, zorder=0
+        )
 
 
-def _range(of: Sequence[pd.Series], from_zero: bool = False) -> tuple[float, float]:
+def _range(series: Sequence[pd.Series], from_zero: bool = False) -> tuple[float, float]:
     """Ends of an axis in per cent: all values but those beyond Tukey's fences, with a margin."""
-    values = 100 * np.concatenate([each.to_numpy(dtype=float) for each in of])
+    values = 100 * np.concatenate([part.to_numpy(dtype=float) for part in series])
     values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0
@@ -181,8 +187,8 @@ def _range(of: Sequence[pd.Series], from_zero: bool = False) -> tuple[float, flo
     return (-0.03 * high if from_zero else low - margin), high + margin
 
 
-def _tell_outside(axes: Axes, of: Sequence[pd.DataFrame]) -> None:
-    points = 100 * np.concatenate([found[["disparity", "error"]].to_numpy(dtype=float) for found in of])
+def _note_outside(axes: Axes, means: Sequence[pd.DataFrame]) -> None:
+    points = 100 * np.concatenate([part[["disparity", "error"]].to_numpy(dtype=float) for part in means])
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     x, y = points.T
     outside = int((~((x >= left) & (x <= right) & (y >= bottom) & (y <= top))).sum())
@@ -191,21 +197,21 @@ def _tell_outside(axes: Axes, of: Sequence[pd.DataFrame]) -> None:
         axes.text(0.99, 0.99, words, transform=axes.transAxes, ha="right", va="top", fontsize=7, color="0.35")
 
 
-def _legend_below(figure: Figure, of: Sequence[Look], columns: int, floor: bool) -> None:
+def _legend_below(figure: Figure, shown: Sequence[Look], columns: int, floor: bool) -> None:
     handles = [
         Line2D(
             [],
             [],
-            linestyle=each.dashes,
-            linewidth=2.0 if each.ours else 1.1,
-            label=each.label,
-            **each.of_points,
+            linestyle=look.dashes,
+            linewidth=2.0 if look.ours else 1.1,
+            label=look.label,
+            **look.of_points,
         )
-        for each in of
+        for look in shown
     ]
     if floor:
         handles.append(Line2D([], [], color="0.45", linestyle=":", linewidth=1, label="DEO of chance alone"))
-    words = f"{INFORMED_MEANS} (hollow)" if any(each.informed for each in of) else None
+    words = f"{INFORMED_MEANS} (hollow)" if any(look.informed for look in shown) else None
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8,
         handlelength=3.6, columnspacing=1.4, title=words, title_fontsize=8,
@@ -213,22 +219,22 @@ def _legend_below(figure: Figure, of: Sequence[Look], columns: int, floor: bool)
 
 
 def draw_hypervolumes(path: Path, table: pd.DataFrame) -> None:
-    """Means and 95 % intervals of ``hypervolume_table``, a line for each method, the best above, by panel."""
+    """Means and 95 % intervals of ``hypervolume_table`` by panel, a line for each method, the best on top."""
     require(not table.empty, "there are no hypervolumes to draw.")
-    panels = {tuple(panel.values()): of.sort_values("mean") for panel, of in by_panel(table)}
+    panels = {tuple(panel.values()): of_panel.sort_values("mean") for panel, of_panel in by_panel(table)}
     rows = list(dict.fromkeys((dataset, group, metric) for dataset, group, _, metric in panels))
     levels = sorted(set(table["level"]), key=_order_of_level)
-    lines = max(len(of) for of in panels.values())
+    lines = max(len(of_panel) for of_panel in panels.values())
     figure = blank_figure(max(6.5, 4.2 * len(levels)), 0.6 + len(rows) * (0.8 + 0.19 * lines))
     grid = figure.subplots(len(rows), len(levels), squeeze=False)
     several = len({row[:2] for row in rows}) > 1
     for axes_of_row, (dataset, group, metric) in zip(grid, rows, strict=True):
         for axes, level in zip(axes_of_row, levels, strict=True):
-            of = panels.get((dataset, group, level, metric))
-            if of is None:
+            of_panel = panels.get((dataset, group, level, metric))
+            if of_panel is None:
                 axes.set_visible(False)
                 continue
-            _draw_intervals(axes, of)
+            _draw_intervals(axes, of_panel)
             axes.set_title(
                 f"{dataset}, {group}, " * several + f"{metric_title(metric)}, {level}", fontsize=9, loc="left"
             )
@@ -247,31 +253,37 @@ def draw_hypervolumes(path: Path, table: pd.DataFrame) -> None:
     write_figure(figure, path)
 
 
-# Of a method beside ours.
+# A method compared with ours: colour and marker.
 _VERDICTS = {
     "ours": ("black", "*"),
     "worse than ours": (COLOURS[1], "v"),
-    "not told apart": ("0.45", "o"),
+    ALIKE: ("0.45", "o"),
     "better than ours": (COLOURS[0], "^"),
 }
 _BESIDE_OURS = {"ours": "ours", BETTER: "worse than ours", WORSE: "better than ours"}
 
 
-def _draw_intervals(axes: Axes, of: pd.DataFrame) -> None:
-    """One panel, its lines from the bottom up."""
+def _draw_intervals(axes: Axes, methods: pd.DataFrame) -> None:
+    """One panel; lines are drawn from the bottom up."""
     for y, (mean, half, informed, verdict) in enumerate(
-        zip(100 * of["mean"], 100 * of["half_width"], of["informed"], of["verdict"], strict=True)
+        zip(
+            100 * methods["mean"],
+            100 * methods["half_width"],
+            methods["informed"],
+            methods["verdict"],
+            strict=True,
+        )
     ):
-        colour, marker = _VERDICTS[_BESIDE_OURS.get(verdict, "not told apart")]
+        colour, marker = _VERDICTS[_BESIDE_OURS.get(verdict, ALIKE)]
         axes.errorbar(
             mean, y, xerr=half, fmt=marker, color=colour, elinewidth=1, capsize=2,
             markersize=8 if verdict == "ours" else 5, markerfacecolor="white" if informed else colour,
         )  # fmt: skip
         if verdict == "ours":
             axes.axvline(mean, color="0.8", linewidth=0.8, zorder=0)
-    labels = [named(*each) for each in zip(of["label"], of["informed"], strict=True)]
-    axes.set_yticks(range(len(of)), labels, fontsize=7)
-    axes.set_ylim(-0.7, len(of) - 0.3)
+    labels = [named(*method) for method in zip(methods["label"], methods["informed"], strict=True)]
+    axes.set_yticks(range(len(methods)), labels, fontsize=7)
+    axes.set_ylim(-0.7, len(methods) - 0.3)
     axes.tick_params(axis="x", labelsize=8)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color="0.93", linewidth=0.6)

@@ -46,8 +46,8 @@ PAGE = "report.html"
 def write_reproduction(out: Path, reproduction: Reproduction) -> None:
     """Draw the figures of each group into ``out``, and write the page with all of them."""
     figures = {
-        str(group): _draw_group(out, str(group), own, reproduction)
-        for group, own in reproduction.results.groupby("group", sort=False)
+        str(group): _draw_group(out, str(group), of_group, reproduction)
+        for group, of_group in reproduction.results.groupby("group", sort=False)
     }
     reproduction_page(
         out / PAGE,
@@ -60,21 +60,25 @@ def write_reproduction(out: Path, reproduction: Reproduction) -> None:
     )
 
 
-def _draw_group(out: Path, group: str, own: pd.DataFrame, reproduction: Reproduction) -> list[Picture]:
-    """Frontiers of the paper's methods and of all, hypervolumes, and faces where there are some."""
+def _draw_group(out: Path, group: str, results: pd.DataFrame, reproduction: Reproduction) -> list[Picture]:
+    """Frontiers of the paper's methods and of all methods, hypervolumes, and faces for images."""
     pictures = []
     for name, methods, words in (
-        ("main", list(dict.fromkeys(own[own.paper].method)), "the methods of the paper's main figures"),
+        (
+            "main",
+            list(dict.fromkeys(results[results.paper].method)),
+            "the methods of the paper's main figures",
+        ),
         ("all", None, "every method, as in the paper's appendix"),
     ):
         if methods == []:
             continue
         path = out / f"{group}-{name}.svg"
-        draw_panels(path, own, methods, f"{reproduction.config.dataset}, {group}")
+        draw_panels(path, results, methods, f"{reproduction.config.dataset}, {group}")
         caption = f"Error against unfairness: {words}. Means over seeds with 95 % intervals."
-        pictures.append(Picture(path, panels_in_words(own, methods), caption))
+        pictures.append(Picture(path, panels_in_words(results, methods), caption))
     path = out / f"{group}-hypervolumes.svg"
-    draw_hypervolumes(path, hypervolume_table(own))
+    draw_hypervolumes(path, hypervolume_table(results))
     pictures.append(
         Picture(path, f"Hypervolume of every method, {group}", "Hypervolume: the larger the better.")
     )
@@ -88,11 +92,11 @@ def _draw_group(out: Path, group: str, own: pd.DataFrame, reproduction: Reproduc
 
 
 def comparison_text(results: pd.DataFrame) -> str:
-    """Hypervolumes and the members chosen on validation, tables of each group in plain text."""
+    """Plain-text tables for each group: hypervolumes, and the members chosen on validation."""
     parts = []
-    for (group, _), own in hypervolume_table(results).groupby(["group", "dataset"], sort=False):
+    for (group, _), of_group in hypervolume_table(results).groupby(["group", "dataset"], sort=False):
         chosen = chosen_table(results[results.group == group])
-        parts.append(f"{group}\n\n{align(hypervolume_lines(own))}\n\n{align(chosen_lines(chosen))}")
+        parts.append(f"{group}\n\n{align(hypervolume_lines(of_group))}\n\n{align(chosen_lines(chosen))}")
     return "\n\n".join(parts)
 
 
@@ -106,7 +110,7 @@ def reproduction_page(
     figures: Mapping[str, Sequence[Picture]],
     ours: str = OURS,
 ) -> None:
-    """The page of ``fairvae reproduce``: what was run, what was found, and how to read it.
+    """The page of ``fairvae reproduce``: what was run, the results, and how to read them.
 
     ``figures`` are by heading, such as a data set and group; ``failures`` are lines by name.
     """
@@ -122,7 +126,7 @@ def reproduction_page(
     if failures:
         titles = list(dict.fromkeys(key for failure in failures for key in failure))
         lines = [titles, *([str(failure.get(key, "–")) for key in titles] for failure in failures)]
-        sections.append(Section("Failures", [Grid("What did not finish, and why", lines)]))
+        sections.append(Section("Failures", [Grid("Jobs that failed, and the reasons", lines)]))
     sections += [
         Section("How to read this", _READING),
         Section("Settings and versions", [_named("Settings", settings), _named("Versions", versions)]),
@@ -132,7 +136,7 @@ def reproduction_page(
 
 
 def _what_ran(results: pd.DataFrame, failures: int) -> str:
-    """In a sentence."""
+    """A sentence about the methods, panels and seeds of the results."""
     failed = f" {_count(failures, 'part')} failed." if failures else ""
     if results.empty:
         return f"Nothing finished.{failed}"
@@ -154,29 +158,33 @@ def _count(number: int, what: str) -> str:
 def _summary(
     volumes: pd.DataFrame, dominance: pd.DataFrame, recovery: pd.DataFrame | None, failures: int, ours: str
 ) -> Section:
-    rivals = volumes[~volumes["informed"].astype(bool) & (volumes["method"] != ours)]
-    told = {words: int((rivals["verdict"] == words).sum()) for words in (BETTER, ALIKE, WORSE)}
-    own = volumes[volumes["method"] == ours]
-    name = own["label"].iloc[0] if len(own) else ours
+    others = volumes[~volumes["informed"].astype(bool) & (volumes["method"] != ours)]
+    counts = {words: int((others["verdict"] == words).sum()) for words in (BETTER, ALIKE, WORSE)}
+    of_ours = volumes[volumes["method"] == ours]
+    name = of_ours["label"].iloc[0] if len(of_ours) else ours
     blocks: list[Block] = [
-        f"“Ours” is {name}. By hypervolume, of {_count(len(rivals), 'comparison')} with an uninformed "
-        f"method in a panel, ours is better in {told[BETTER]}, worse in {told[WORSE]}, and not told apart in "
-        f"{told[ALIKE]} (paired t-tests over seeds at 5 %, corrected by Holm within a panel).",
+        f"“Ours” is {name}. By hypervolume, of {_count(len(others), 'comparison')} with an uninformed "
+        f"method in a panel, ours is better in {counts[BETTER]}, worse in {counts[WORSE]}, and without a "
+        f"significant difference in {counts[ALIKE]} (paired t-tests over seeds at 5 %, corrected by Holm "
+        "within a panel).",
         Grid("The largest hypervolumes of uninformed methods", _leaders(volumes, ours)),
         Grid("In how many panels ours has the least disparity at a given error", _wins(dominance, ours)),
     ]
     if recovery is not None and not recovery.empty:
         blocks.append(Grid("Rates of withholding recovered, beside the paper's", summary_lines(recovery)))
     if failures:
-        blocks.append(f"What failed is in no table: {_count(failures, 'part')}, listed under Failures.")
+        blocks.append(
+            f"The tables do not include what failed: {_count(failures, 'part')}, listed under Failures."
+        )
     return Section("Summary", blocks)
 
 
 def _leaders(volumes: pd.DataFrame, ours: str) -> Lines:
     """Panel by panel: the best uninformed method, ours, and the best other one."""
     lines = [["panel", "best", "its %", "ours %", "place of ours", "best other", "its %", "ours and it"]]
-    for panel, of in by_panel(volumes):
-        ranked = of[~of["informed"].astype(bool)].sort_values("mean", ascending=False).reset_index(drop=True)
+    for panel, of_panel in by_panel(volumes):
+        uninformed = of_panel[~of_panel["informed"].astype(bool)]
+        ranked = uninformed.sort_values("mean", ascending=False).reset_index(drop=True)
         here, others = ranked[ranked["method"] == ours], ranked[ranked["method"] != ours]
         place = f"{here.index[0] + 1} of {len(ranked)}" if len(here) else "–"
         lines.append(
@@ -189,28 +197,38 @@ def _leaders(volumes: pd.DataFrame, ours: str) -> Lines:
     return lines
 
 
-def _first(of: pd.DataFrame, column: str) -> str:
-    if of.empty:
+def _first(table: pd.DataFrame, column: str) -> str:
+    if table.empty:
         return "–"
-    value = of[column].iloc[0]
+    value = table[column].iloc[0]
     return (percent(value) if column == "mean" else str(value)) or "–"
 
 
 def _wins(dominance: pd.DataFrame, ours: str) -> Lines:
-    """Budget by budget: panels in which ours is best, and in which it is told apart from the best other."""
-    lines = [["error above SS-VAE's", "panels", "ours within", "ours best", "told better", "told worse"]]
+    """For each budget: panels where ours is best, and where it differs significantly from the best other."""
+    lines = [
+        [
+            "error above SS-VAE's",
+            "panels",
+            "ours within",
+            "ours best",
+            "significantly better",
+            "significantly worse",
+        ]
+    ]
     for budget in dict.fromkeys(dominance["budget"]):
-        of = dominance[dominance["budget"] == budget]
+        within = dominance[dominance["budget"] == budget]
         counts = (
-            of["ours_disparity"].notna(), of["best"] == ours, of["verdict"] == BETTER, of["verdict"] == WORSE
+            within["ours_disparity"].notna(), within["best"] == ours, within["verdict"] == BETTER,
+            within["verdict"] == WORSE,
         )  # fmt: skip
-        lines.append([budget_title(budget), str(len(of)), *(str(int(count.sum())) for count in counts)])
+        lines.append([budget_title(budget), str(len(within)), *(str(int(count.sum())) for count in counts)])
     return lines
 
 
 def _comparisons(results: pd.DataFrame, volumes: pd.DataFrame, dominance: pd.DataFrame) -> list[Section]:
-    """Hypervolumes, dominance and chosen members, tables of each data set and group."""
-    titles = ("Hypervolumes", "Who is best at what error", "Chosen on validation")
+    """Tables of each data set and group: hypervolumes, dominance and chosen members."""
+    titles = ("Hypervolumes", "The best method at each error", "Chosen on validation")
     blocks: list[list[Block]] = [[] for _ in titles]
     chosen, budgets = chosen_table(results), budget_table(results)
     for dataset, group in results[["dataset", "group"]].drop_duplicates().itertuples(index=False):
@@ -222,7 +240,8 @@ def _comparisons(results: pd.DataFrame, volumes: pd.DataFrame, dominance: pd.Dat
         blocks[0] += [
             Grid(
                 f"{place}: hypervolumes at a glance", glance_lines(in_volumes),
-                f"Means over seeds; ▼ is told apart as worse than ours, ▲ as better. {INFORMED_MEANS}.",
+                f"Means over seeds; ▼ is significantly worse than ours, ▲ significantly better. "
+                f"{INFORMED_MEANS}.",
             ),
             Grid(f"{place}: hypervolumes in full", hypervolume_lines(in_volumes), f"{INFORMED_MEANS}."),
         ]  # fmt: skip
@@ -233,27 +252,28 @@ def _comparisons(results: pd.DataFrame, volumes: pd.DataFrame, dominance: pd.Dat
             ),
             Grid(
                 f"{place}: the least disparity of every method", budget_lines(in_budgets),
-                "In %, where the method has a member within the budget in every seed; else in how many. "
+                "In %, where the method has a member within the budget in every seed; otherwise the "
+                "number of seeds. "
                 f"{INFORMED_MEANS}.",
             ),
         ]  # fmt: skip
         blocks[2].append(
             Grid(f"{place}: members chosen on validation", chosen_lines(in_chosen), f"{INFORMED_MEANS}.")
         )
-    return [Section(title, found) for title, found in zip(titles, blocks, strict=True)]
+    return [Section(title, parts) for title, parts in zip(titles, blocks, strict=True)]
 
 
 def _recovered(recovery: pd.DataFrame) -> Section:
     return Section(
         "Table 1: who withholds",
         [
-            "How often people of each group withhold it, as found from masked data alone. α is the rate of "
-            "the group numbered 1 and β that of the group numbered 0; “paper” is the paper's Table 1.",
+            "How often people of each group withhold it, as estimated from masked data alone. α is the rate "
+            "of the group numbered 1 and β that of the group numbered 0; “paper” is the paper's Table 1.",
             Grid(
                 "Rates of withholding: truth, the paper's figure, ours over seeds",
                 recovery_lines(recovery),
                 "Width is that of the 90 % interval; guide is the variational posterior, before calibration. "
-                "The levels of a seed share split and random numbers, so their intervals go together.",
+                "The levels of a seed share split and random numbers, so their intervals are correlated.",
                 heading=2,
             ),
         ],
@@ -270,23 +290,24 @@ def _named(caption: str, values: Mapping[str, Any]) -> Grid:
 
 _READING = (
     "A panel is a data set, a group, a level of missingness and a metric of disparity. Each method was "
-    "trained at several weights of its trade-off, in several seeds; a frontier is what its weights reach. "
+    "trained at several weights of its trade-off, in several seeds; a frontier is the set of points "
+    "of its weights. "
     "Error and disparity are of the test part, and less of both is better: towards the lower left.",
     "DEO is the difference of equalized odds, DEOPP that of equal opportunity. Chance alone gives a "
     "perfectly fair classifier a DEO above 0, because groups of a test part are small. That floor is dotted "
-    "in the figures; differences below it say little.",
+    "in the figures; differences below it mean little.",
     f"{INFORMED_MEANS}: they were given true labels or true groups that are masked in the data. They show "
-    "what could be reached and are no fair rivals; they are never counted as best.",
+    "what could be reached, are not comparable with the others, and are never counted as best.",
     "The hypervolume of a frontier is the share of a box that its points dominate. The box reaches from 0 to "
     "the error of the constant classifier and to a disparity of 20 %. More is better; none reaches 100 %, "
-    "for that takes no error at all. A method with more points has more chances, so that the hypervolume of "
-    "one with a single point, such as SS-VAE, is small by nature.",
-    "A budget of error allows a method those members whose test error is at most so much above that of "
+    "which would need zero error. A method with more points has more chances, so the hypervolume of one with "
+    "a single point, such as SS-VAE, is necessarily small.",
+    "A budget of error allows the members of a method whose test error is at most that much above that of "
     "SS-VAE without a fairness risk in the same seed. The least disparity among them is chosen on test, "
-    "which flatters every method, and one of many points or much noise most. Members chosen on validation, "
-    "by its rows that state label and group, are free of that.",
+    "which favours every method, most of all one with many points or much noise. Members chosen on "
+    "validation, by its rows that state label and group, do not have this bias.",
     "Intervals are 95 % t-intervals over seeds. A seed draws split, mask and initial weights anew, but from "
-    "the same rows: test parts overlap between seeds. Intervals and tests therefore speak of repeated splits "
-    "of this data set, not of new data, for which they would be wider.",
-    "“Not told apart” does not mean equal: few seeds tell little apart.",
+    "the same rows: test parts overlap between seeds. Intervals and tests therefore refer to repeated splits "
+    "of this data set, not to new data, for which they would be wider.",
+    "“Not significant” does not mean equal: with few seeds, tests detect only large differences.",
 )

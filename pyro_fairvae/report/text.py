@@ -30,7 +30,7 @@ def results_table(results: dict[str, Any]) -> str:
         + "\ndeo floor: the mean DEO that chance alone gives a perfectly fair classifier on this test part"
         + "\n* the largest λ within one point of the smallest λ's validation error whose validation metric is"
         + "\n  within one standard error of the least"
-        + "\n  (validation: expected under the learned imputations, nothing hidden is read)"
+        + "\n  (validation: expected under the learned imputations, without reading hidden values)"
     )
 
 
@@ -64,7 +64,7 @@ def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
 
 
 def channels_table(channels: pd.DataFrame, describes: str) -> str:
-    """How often each group, and each class its label, is withheld."""
+    """How often each group is withheld, and how often the label of each class."""
     lines = [["withheld by", "", "rate", "5 %", "95 %"]]
     for _, line in channels.iterrows():
         numbers = [f"{line[name]:.3f}" for name in ("withheld", "low", "high")]
@@ -73,24 +73,29 @@ def channels_table(channels: pd.DataFrame, describes: str) -> str:
 
 
 def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Every outcome of every row: prior and posterior, how much the data said, the chains, the truth."""
-    outcomes = [found for row in rows.values() for found in row.values()]
-    optional = [key for key in ("ess", "r_hat", "truth") if any(key in found for found in outcomes)]
+    """Every outcome of every row: prior, posterior, contraction, diagnostics of the chains, and the truth."""
+    outcomes = [summary for row in rows.values() for summary in row.values()]
+    optional = [key for key in ("ess", "r_hat", "truth") if any(key in summary for summary in outcomes)]
     titles = {"ess": "ESS", "r_hat": "R̂", "truth": "truth"}
     lines = [["given", "says", "prior", "90 %", "posterior", "90 %", "contraction"]]
     lines[0] += [titles[key] for key in optional]
     for label, row in rows.items():
-        for outcome, found in row.items():
-            before = found["prior"]
-            numbers = [f"{before['mean']:.3f}", _interval(before), f"{found['mean']:.3f}", _interval(found)]
+        for outcome, summary in row.items():
+            before = summary["prior"]
+            numbers = [
+                f"{before['mean']:.3f}",
+                _interval(before),
+                f"{summary['mean']:.3f}",
+                _interval(summary),
+            ]
             digits = {"ess": ".0f", "r_hat": ".3f", "truth": ".3f"}
-            extra = [format(found[key], digits[key]) if key in found else "" for key in optional]
-            lines.append([label, outcome, *numbers, f"{found['contraction']:.3f}", *extra])
+            extra = [format(summary[key], digits[key]) if key in summary else "" for key in optional]
+            lines.append([label, outcome, *numbers, f"{summary['contraction']:.3f}", *extra])
     return align(lines)
 
 
 def prior_table(channel: Channel, rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Every outcome of every row of a prior: concentration, mean, 90 % interval; what rows are worth."""
+    """Every outcome of every row of a prior: concentration, mean, 90 % interval; the weight of each row."""
     lines = [["given", "says", "mass", "mean", "90 %"]]
     for row in channel.rows:
         for outcome, mass in zip(row.outcomes, row.prior, strict=True):
@@ -101,12 +106,12 @@ def prior_table(channel: Channel, rows: Mapping[str, Mapping[str, Mapping[str, A
     return f"{align(lines)}\n(worth, in people: {worth}; {honest})"
 
 
-def _interval(found: Mapping[str, Any]) -> str:
-    return f"[{found['q05']:.3f}, {found['q95']:.3f}]"
+def _interval(summary: Mapping[str, Any]) -> str:
+    return f"[{summary['q05']:.3f}, {summary['q95']:.3f}]"
 
 
 def imputation_table(imputation: dict[str, Any]) -> str:
-    """How good the imputations are where the test part, masked as the training part is, says ∅."""
+    """Scores of the imputations where the test part, masked like the training part, has ∅."""
     lines = [["hidden", "imputer", "accuracy %", "log score", "calibration error %"]]
     for what, by_imputer in imputation.items():
         for imputer, scores in by_imputer.items():
@@ -133,7 +138,7 @@ def decision_table(results: dict[str, Any]) -> str:
 
 
 def align(lines: list[list[str]]) -> str:
-    """Columns of equal width, right-aligned but for the first."""
+    """Columns of equal width; all but the first are right-aligned."""
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
     return "\n".join(
         "  ".join(

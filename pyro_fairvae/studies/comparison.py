@@ -1,7 +1,7 @@
 """Methods compared by their trade-offs of error against disparity, over repeated splits.
 
 ``results`` has a line for each panel, method, seed and trade-off weight; a panel is a data set, a group, a
-level of missingness and a metric. All that is told here is of the test part, and less is better.
+level of missingness and a metric. All figures are of the test part; less is better.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from scipy import stats
 
 PANEL = ("dataset", "group", "level", "metric")
 OURS, WITHOUT_RISK = "fair_ssvae", "ss_vae"
-BETTER, WORSE, ALIKE = "ours better", "ours worse", "not told apart"
+BETTER, WORSE, ALIKE = "ours better", "ours worse", "not significant"
 LEVEL_OF_TESTS = 0.05
 BUDGETS = (0.0, 0.005, 0.01, 0.02)
 
 
 def pareto(points: ArrayLike) -> np.ndarray:
-    """Which points (n, 2) no other dominates, by less of one and no more of the other. Equal ones all stay.
+    """Which points (n, 2) are not dominated: no other point is less in one and no more in the other.
 
-    A point with a NaN is none of them.
+    Equal points are all kept. A point with a NaN is not optimal.
     """
     p = np.asarray(points, dtype=float).reshape(-1, 2)
     no_more = (p[:, None] <= p[None]).all(-1)
@@ -35,7 +35,7 @@ def pareto(points: ArrayLike) -> np.ndarray:
 def hypervolume(points: ArrayLike, reference: tuple[float, float]) -> float:
     """Share of the box [0, reference] that the points (n, 2) dominate; NaN if the box has no area.
 
-    A point that is not below the reference in both counts nothing.
+    Points that are not below the reference in both coordinates are ignored.
     """
     width, height = reference
     if not (width > 0 and height > 0):
@@ -49,13 +49,13 @@ def hypervolume(points: ArrayLike, reference: tuple[float, float]) -> float:
 
 
 def by_panel(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Each panel by name, and its lines, in the order of the frame."""
-    for key, of in frame.groupby(list(PANEL), sort=False, dropna=False):
-        yield dict(zip(PANEL, key, strict=True)), of
+    """The names and the lines of each panel, in the order of the frame."""
+    for key, lines in frame.groupby(list(PANEL), sort=False, dropna=False):
+        yield dict(zip(PANEL, key, strict=True)), lines
 
 
-def _by_method(of: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    for method, lines in of.groupby("method", sort=False):
+def _by_method(panel: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    for method, lines in panel.groupby("method", sort=False):
         first = lines.iloc[0]
         yield {"method": method, "label": first["label"], "informed": bool(first["informed"])}, lines
 
@@ -63,12 +63,12 @@ def _by_method(of: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]
 def hypervolumes(results: pd.DataFrame, disparity_limit: float = 0.2) -> pd.DataFrame:
     """``hypervolume`` of each panel, method and seed, up to the constant classifier's error and the limit.
 
-    ``members`` is how many points it was of: with more of them it is never less.
+    ``members`` is the number of points; more points never lower the hypervolume.
     """
     lines = []
-    for panel, of in by_panel(results):
-        for method, own in _by_method(of):
-            for seed, points in own.groupby("seed"):
+    for panel, of_panel in by_panel(results):
+        for method, of_method in _by_method(of_panel):
+            for seed, points in of_method.groupby("seed"):
                 reference = float(points["constant_error"].iloc[0]), disparity_limit
                 volume = hypervolume(points[["error", "disparity"]], reference)
                 lines.append(panel | method | {"seed": seed, "members": len(points), "hypervolume": volume})
@@ -92,7 +92,7 @@ class Paired(NamedTuple):
     pairs: int
 
     def verdict(self, p: float, less_is_better: bool = False) -> str:
-        """In words, at 5 %, by a p-value that may have been corrected."""
+        """The result in words at the 5 % level; ``p`` may be a corrected p-value."""
         if not p < LEVEL_OF_TESTS:
             return ALIKE
         return BETTER if (self.difference < 0) == less_is_better else WORSE
@@ -105,15 +105,15 @@ def paired_test(ours: pd.Series, theirs: pd.Series) -> Paired:
         return Paired(float(differences.mean()) if len(differences) else float("nan"), float("nan"),
                       len(differences))  # fmt: skip
     mean = float(differences.mean())
-    if np.ptp(differences) < 1e-12:  # the test's limit, which scipy warns of
+    if np.ptp(differences) < 1e-12:  # limit of the test, for which scipy would warn
         return Paired(mean, 1.0 if abs(mean) < 1e-12 else 0.0, len(differences))
     return Paired(mean, float(stats.ttest_1samp(differences, 0.0).pvalue), len(differences))
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
-    """Holm's correction of p-values (n,) for being several: p₍ᵢ₎ ↦ maxⱼ≤ᵢ min(1, (n − j + 1) p₍ⱼ₎).
+    """Holm's correction of p-values (n,) for multiple tests: p₍ᵢ₎ ↦ maxⱼ≤ᵢ min(1, (n − j + 1) p₍ⱼ₎).
 
-    A NaN is no test and stays.
+    A NaN stands for no test and stays NaN.
     """
     p = np.asarray(p_values, dtype=float)
     corrected = np.full(p.shape, np.nan)
@@ -123,26 +123,29 @@ def holm(p_values: ArrayLike) -> np.ndarray:
 
 
 def hypervolume_table(results: pd.DataFrame, ours: str = OURS, disparity_limit: float = 0.2) -> pd.DataFrame:
-    """Hypervolume of each panel and method over seeds, and whether ours is told apart from it.
+    """Hypervolume of each panel and method over seeds, and whether it differs significantly from ours.
 
     ``difference`` is ours − theirs over common seeds, ``p`` corrected by Holm for the methods of a panel.
     """
     tables = []
-    for panel, of in by_panel(hypervolumes(results, disparity_limit)):
-        by_seed = {method: own.set_index("seed")["hypervolume"] for method, own in of.groupby("method")}
+    for panel, of_panel in by_panel(hypervolumes(results, disparity_limit)):
+        by_seed = {
+            method: of_method.set_index("seed")["hypervolume"]
+            for method, of_method in of_panel.groupby("method")
+        }
         lines, tests = [], []
-        for method, own in _by_method(of):
+        for method, of_method in _by_method(of_panel):
             name = method["method"]
             nothing = Paired(float("nan"), float("nan"), 0)
             test = paired_test(by_seed[ours], by_seed[name]) if ours in by_seed and name != ours else nothing
             tests.append(test)
-            volumes = own["hypervolume"]
+            volumes = of_method["hypervolume"]
             lines.append(
                 panel
                 | method
                 | {
                     "seeds": int(volumes.notna().sum()),
-                    "members": float(own["members"].mean()),
+                    "members": float(of_method["members"].mean()),
                     "mean": float(volumes.mean()),
                     "half_width": half_width(volumes),
                     "difference": test.difference,
@@ -160,20 +163,20 @@ def hypervolume_table(results: pd.DataFrame, ours: str = OURS, disparity_limit: 
 def least_disparity(
     results: pd.DataFrame, budgets: Sequence[float] = BUDGETS, plain: str = WITHOUT_RISK
 ) -> pd.DataFrame:
-    """The least disparity of each panel, budget, method and seed, NaN where it has no member within.
+    """The least disparity of each panel, budget, method and seed; NaN if no member is within the budget.
 
-    A member is within budget b whose error is at most b above that of ``plain`` at its least weight in the
-    same seed; seeds without it are left out, and in a panel without it the least error of any method serves.
+    A member is within budget b if its error is at most b above that of ``plain`` at its least weight in the
+    same seed. Seeds without ``plain`` are left out; a panel without it uses the least error of any method.
     """
     lines = []
-    for panel, of in by_panel(results):
-        limits = _limits(of, plain)
+    for panel, of_panel in by_panel(results):
+        limits = _limits(of_panel, plain)
         for budget in budgets:
-            limit = of["seed"].map(limits) + budget + 1e-12
-            within = of[of["error"] <= limit]
-            for method, _ in _by_method(of):
-                own = within[within["method"] == method["method"]]
-                least = own.groupby("seed")["disparity"].min().reindex(limits.index)
+            limit = of_panel["seed"].map(limits) + budget + 1e-12
+            within = of_panel[of_panel["error"] <= limit]
+            for method, _ in _by_method(of_panel):
+                of_method = within[within["method"] == method["method"]]
+                least = of_method.groupby("seed")["disparity"].min().reindex(limits.index)
                 lines += [
                     panel | {"budget": budget} | method | {"seed": seed, "disparity": float(value)}
                     for seed, value in least.items()
@@ -181,36 +184,36 @@ def least_disparity(
     return pd.DataFrame(lines)
 
 
-def _limits(of: pd.DataFrame, plain: str) -> pd.Series:
-    """A panel's errors to which budgets are added, by seed."""
-    base = of[of["method"] == plain]
+def _limits(panel: pd.DataFrame, plain: str) -> pd.Series:
+    """Errors of a panel, by seed, to which budgets are added."""
+    base = panel[panel["method"] == plain]
     if base.empty:
-        return of.groupby("seed")["error"].min()
+        return panel.groupby("seed")["error"].min()
     return base.sort_values("weight").groupby("seed")["error"].first()
 
 
 def budget_table(
     results: pd.DataFrame, budgets: Sequence[float] = BUDGETS, plain: str = WITHOUT_RISK
 ) -> pd.DataFrame:
-    """Means over seeds of :func:`least_disparity`, for methods that have a member within in all ``of`` seeds.
+    """Means over seeds of :func:`least_disparity`, for methods with a member within budget in all seeds.
 
-    ``seeds`` is in how many they have.
+    ``of`` is the number of seeds, ``seeds`` the number of those with a member within budget.
     """
     lines = []
-    for panel, of in by_panel(least_disparity(results, budgets, plain)):
-        for budget, within in of.groupby("budget", sort=False):
-            for method, own in _by_method(within):
-                found = own["disparity"]
-                all_seeds = bool(found.notna().all())
+    for panel, of_panel in by_panel(least_disparity(results, budgets, plain)):
+        for budget, within in of_panel.groupby("budget", sort=False):
+            for method, of_method in _by_method(within):
+                least = of_method["disparity"]
+                all_seeds = bool(least.notna().all())
                 lines.append(
                     panel
                     | {"budget": budget}
                     | method
                     | {
-                        "seeds": int(found.notna().sum()),
-                        "of": len(found),
-                        "disparity": float(found.mean()) if all_seeds else float("nan"),
-                        "half_width": half_width(found) if all_seeds else float("nan"),
+                        "seeds": int(least.notna().sum()),
+                        "of": len(least),
+                        "disparity": float(least.mean()) if all_seeds else float("nan"),
+                        "half_width": half_width(least) if all_seeds else float("nan"),
                     }
                 )
     return pd.DataFrame(lines)
@@ -219,19 +222,22 @@ def budget_table(
 def dominance_table(
     results: pd.DataFrame, budgets: Sequence[float] = BUDGETS, ours: str = OURS, plain: str = WITHOUT_RISK
 ) -> pd.DataFrame:
-    """Which uninformed method has the least disparity within each panel's budget of error.
+    """The uninformed method with the least disparity within each panel's budget of error.
 
-    Candidates have a member within in every seed. Ours is tested against ``other``, the best of the rest;
-    the p-value is of that one test.
+    Candidates have a member within budget in every seed. Ours is tested against ``other``, the best of the
+    other candidates; the p-value is that of this one test.
     """
     lines = []
-    for panel, of in by_panel(least_disparity(results, budgets, plain)):
-        for budget, within in of.groupby("budget", sort=False):
+    for panel, of_panel in by_panel(least_disparity(results, budgets, plain)):
+        for budget, within in of_panel.groupby("budget", sort=False):
             uninformed = within[~within["informed"].astype(bool)]
-            by_seed = {name: own.set_index("seed")["disparity"] for name, own in uninformed.groupby("method")}
+            by_seed = {
+                name: of_method.set_index("seed")["disparity"]
+                for name, of_method in uninformed.groupby("method")
+            }
             labels = dict(zip(uninformed["method"], uninformed["label"], strict=True))
             means = {
-                name: float(found.mean()) for name, found in by_seed.items() if bool(found.notna().all())
+                name: float(least.mean()) for name, least in by_seed.items() if bool(least.notna().all())
             }
             best = min(means, key=lambda name: means[name], default=None)
             other = min([name for name in means if name != ours], key=lambda name: means[name], default=None)
@@ -239,7 +245,7 @@ def dominance_table(
             if ours not in means:
                 verdict = "ours not within"
             elif other is None:
-                verdict = "no rival within"
+                verdict = "no other within"
             else:
                 test = paired_test(by_seed[ours], by_seed[other])
                 verdict = test.verdict(test.p, less_is_better=True)
@@ -266,29 +272,32 @@ def dominance_table(
 
 
 def chosen_table(results: pd.DataFrame) -> pd.DataFrame:
-    """Error and disparity of each panel and method's member chosen on validation, over seeds."""
+    """Error and disparity over seeds of the member chosen on validation, for each panel and method."""
     lines = []
-    for panel, of in by_panel(results[results["selected"].astype(bool)]):
-        for method, own in _by_method(of):
-            line = panel | method | {"seeds": own["seed"].nunique()}
+    for panel, of_panel in by_panel(results[results["selected"].astype(bool)]):
+        for method, of_method in _by_method(of_panel):
+            line = panel | method | {"seeds": of_method["seed"].nunique()}
             for column in ("error", "disparity"):
-                line |= {column: float(own[column].mean()), f"{column}_half_width": half_width(own[column])}
-            lines.append(line | {name: float(own[name].mean()) for name in ("floor", "positive_rate")})
+                line |= {
+                    column: float(of_method[column].mean()),
+                    f"{column}_half_width": half_width(of_method[column]),
+                }
+            lines.append(line | {name: float(of_method[name].mean()) for name in ("floor", "positive_rate")})
     return pd.DataFrame(lines)
 
 
 def frontier(own: pd.DataFrame) -> pd.DataFrame:
-    """Of one method in one panel: error and disparity of each weight over seeds; which are ``optimal``."""
+    """Error and disparity over seeds for each weight of one method in one panel; which are ``optimal``."""
     lines = [
         {
             "weight": weight,
-            "seeds": of["seed"].nunique(),
-            "error": float(of["error"].mean()),
-            "error_half_width": half_width(of["error"]),
-            "disparity": float(of["disparity"].mean()),
-            "disparity_half_width": half_width(of["disparity"]),
+            "seeds": over_seeds["seed"].nunique(),
+            "error": float(over_seeds["error"].mean()),
+            "error_half_width": half_width(over_seeds["error"]),
+            "disparity": float(over_seeds["disparity"].mean()),
+            "disparity_half_width": half_width(over_seeds["disparity"]),
         }
-        for weight, of in own.groupby("weight")
+        for weight, over_seeds in own.groupby("weight")
     ]
-    found = pd.DataFrame(lines)
-    return found.assign(optimal=pareto(found[["error", "disparity"]]))
+    means = pd.DataFrame(lines)
+    return means.assign(optimal=pareto(means[["error", "disparity"]]))

@@ -32,7 +32,7 @@ PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy",
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which rows, which group, and what is hidden of them."""
+    """The rows, the label, the group, and how values are hidden."""
 
     dataset: str = option(DEFAULT_DATASET, names_help)
     label: str | None = option(None, labels_help)
@@ -40,14 +40,18 @@ class DataConfig:
     rows: int | None = option(None, rows_help)
     side: int = option(32, "pixels in height and in width to which images are reduced")
     level: str = option("sparse", "how much is withheld: sparse, medium or dense, as in the paper")
-    alpha: float | None = option(None, "P(∅|a=1), instead of the level's; of many groups, the last's")
-    beta: float | None = option(None, "P(∅|a=0), instead of the level's; groups between lie between")
+    alpha: float | None = option(
+        None, "P(∅|a=1) instead of that of the level; with several groups, of the last"
+    )
+    beta: float | None = option(
+        None, "P(∅|a=0) instead of that of the level; groups between the first and the last get rates between"
+    )
     truth: str | None = option(
         None,
         "the whole P(ã|a) by which groups are hidden, instead of level, alpha, beta and misstated: the means "
-        "of a prior as prior_a takes it",
+        "of a prior, written as for prior_a",
     )
-    misstated: float = option(0.0, "rate at which people name another group than theirs")
+    misstated: float = option(0.0, "rate at which people state a group that is not theirs")
     label_missing: float = option(0.25, "share of labels that are hidden")
 
     def __post_init__(self) -> None:
@@ -75,7 +79,7 @@ class DataConfig:
 
     @property
     def label_name(self) -> str:
-        """What is predicted."""
+        """The name of the label."""
         return DATASETS[self.dataset].label(self.label)
 
     @property
@@ -84,7 +88,7 @@ class DataConfig:
         return dataset.classes(dataset.label(self.label))
 
     def table(self, seed: int, data_dir: str | Path | None = None) -> AnyTable:
-        """All rows that are used, drawn by ``seed`` where they are only some."""
+        """All rows that are used; if they are a part of the data set, ``seed`` draws them."""
         table = load(self.dataset, self.group, data_dir, self.label, self.side)
         most = DATASETS[self.dataset].most_rows
         rows = min(table.rows, most) if self.rows is None and most is not None else self.rows
@@ -96,7 +100,7 @@ class DataConfig:
         return {"a": missing.group_channel(), "y": missing.label_channel()}
 
     def missingness(self) -> Missingness:
-        """How groups and labels are hidden; with several attributes, each on its own at the level's rates."""
+        """How groups and labels are hidden; several attributes independently, at the rates of the level."""
         beta, alpha = LEVELS[self.level]
         beta = beta if self.beta is None else self.beta
         alpha = alpha if self.alpha is None else self.alpha
@@ -105,17 +109,17 @@ class DataConfig:
         if self.truth is not None:
             given = channel("a", attributes, self.truth)
             return Missingness(label_unavailable=labels, channel=_nested(given.mean_matrix()))
-        each = [
+        by_attribute = [
             Missingness(
                 tuple(np.linspace(beta, alpha, len(values)).tolist()), (self.misstated,) * len(values), labels
             )
             for values in attributes.values
         ]
-        if len(each) == 1:
-            return each[0]
+        if len(by_attribute) == 1:
+            return by_attribute[0]
         return Missingness(
             label_unavailable=labels,
-            channel=_nested(reduce(np.kron, [missing.group_channel() for missing in each])),
+            channel=_nested(reduce(np.kron, [missing.group_channel() for missing in by_attribute])),
         )
 
 
@@ -125,12 +129,12 @@ def _nested(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """All that decides the numbers of a run."""
+    """Everything that determines the results of a run."""
 
     data: DataConfig = nested(DataConfig)
     lambdas: tuple[float, ...] = option(
         (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0),
-        "λ, weights of the risk, with commas between; a member each",
+        "λ, weights of the risk, separated by commas; each trains a member",
     )
     seed: int = option(0, "seed of split, missingness, initial weights and noise")
     settings: Settings = nested(Settings)
@@ -149,13 +153,13 @@ class TrainConfig:
         )
 
     def flat(self) -> dict[str, Any]:
-        """All options by name, in types that JSON has."""
+        """All options by name, as JSON types."""
         return flatten(dataclasses.asdict(self))
 
 
 def environment(device: torch.device) -> dict[str, str | int]:
-    """What the numbers of a run may depend on besides its config."""
-    found: dict[str, str | int] = {
+    """Device, threads and versions, on which the results of a run may depend besides its config."""
+    versions: dict[str, str | int] = {
         "device": str(device),
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
@@ -164,15 +168,15 @@ def environment(device: torch.device) -> dict[str, str | int]:
     }
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            versions[package] = "unknown"
+    return versions
 
 
 def read_options(path: Path) -> dict[str, Any]:
     """Options of a YAML or JSON file, or of a run's ``config.json``."""
-    what = "a config file, which holds options by name"
+    what = "a config file with options by name"
     if path.suffix == ".json":
         content = read_document(path, dict[str, Any], what)
     else:

@@ -22,6 +22,7 @@ from pyro_fairvae.risks.custom import without_imports
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel
+from pyro_fairvae.studies.members import check_choice, member_number
 from pyro_fairvae.studies.single_run import load_run
 
 RUN_PARTS = ("test", "validation")
@@ -29,32 +30,36 @@ RUN_PARTS = ("test", "validation")
 
 @dataclass(frozen=True)
 class DecideConfig:
-    """Which rows are labelled, by which member, and how."""
+    """The rows to label, the member, and the rule."""
 
-    part: str = option(
-        "test", "rows of a run to label: test (no group is known of them) or validation (as masked)"
-    )
-    rule: str = option("descent", f"how labels are found: {', '.join(RULES)}")
+    part: str = option("test", "rows of a run to label: test (groups unknown) or validation (as masked)")
+    rule: str = option("descent", f"how labels are computed: {', '.join(RULES)}")
     member: int | None = option(
-        None, "member by its number, 0 first; the one chosen on validation unless given"
+        None, "label by the member with this number, 0 first (default: the one chosen on validation)"
     )
-    risk_weight: float | None = option(None, "λ of the decision; that of the member's training unless given")
+    lambda_: float | None = option(
+        None, "label by the member with this λ (default: the one chosen on validation)"
+    )
+    decision_lambda: float | None = option(
+        None, "λ in the objective of the decision (default: the λ with which the member was trained)"
+    )
     draws: int = option(100, "draws of groups and labels for the expected risk")
-    decide_seed: int = option(0, "seed of the draws")
+    seed: int = option(0, "seed of the draws")
 
     def __post_init__(self) -> None:
         choose("part", self.part, RUN_PARTS)
         choose("rule", self.rule, RULES)
         require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
+        check_choice(self.member, self.lambda_)
         require(
-            self.risk_weight is None or 0 <= self.risk_weight < float("inf"),
-            f"risk_weight must be finite and not negative, got {self.risk_weight}.",
+            self.decision_lambda is None or 0 <= self.decision_lambda < float("inf"),
+            f"decision_lambda must be finite and not negative, got {self.decision_lambda}.",
         )
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labels of rows, those of rounding, and what the model says of each row."""
+    """Labels of rows, labels by rounding, and the model's probabilities for each row."""
 
     labels: Tensor  # (rows,)
     rounded: Tensor  # (rows,)
@@ -63,7 +68,7 @@ class Labelled:
     results: dict[str, Any]
 
     def write(self, table: Path, about: Path, results: dict[str, Any], classes: tuple[str, ...]) -> None:
-        """The labels as a CSV file, and all that is known of them as JSON."""
+        """Write the labels as a CSV file, and ``results`` as JSON."""
         lines = [
             {"row": row, "label": label, "class": classes[label]}
             | {f"p{c}": f"{p:.6f}" for c, p in enumerate(probabilities)}
@@ -80,21 +85,19 @@ def label_rows(
 ) -> Labelled:
     """Labels of the rows of ``table`` that lower error and expected risk together."""
     fit = model.fit
-    member = model.selected if config.member is None else config.member
-    members = len(fit.lambdas)
-    require(
-        0 <= member < members, f"member {member} was asked for, but the model has members 0 to {members - 1}."
-    )
-    weight = fit.lambdas[member] if config.risk_weight is None else config.risk_weight
+    member = model.selected
+    if config.member is not None or config.lambda_ is not None:
+        member = member_number(fit.lambdas, config.member, config.lambda_, "the model")
+    weight = fit.lambdas[member] if config.decision_lambda is None else config.decision_lambda
     risk = fit.settings.fairness.chosen()
     require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
     assert isinstance(risk, ComposedRisk)
     log_q = fit.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
-    # Every row needs a group that can be drawn here, also where training did without.
+    # Here every row needs a distribution to draw its group from, even if training needed none.
     imputer = fit.settings.fairness.imputer
     imputed = fit.impute(table, STANDS_IN.get(imputer, imputer))[member]
     start = fit.decide(table.x)[member]
-    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.decide_seed, start)
+    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.seed, start)
     decision = RULES[config.rule](problem, report)
     rounded = problem.rounded()
     results = {
@@ -119,11 +122,11 @@ def decide_run(
         model, parts = load_run(run, device, data_dir)
     report(f"Labelling the {config.part} rows by {config.rule} ...")
     labelled = label_rows(model, observed_part(parts, config.part), config, report)
-    of_labels = {
+    metrics = {
         "rounded": _metrics(parts, config.part, labelled.rounded, labelled.imputed),
         "decided": _metrics(parts, config.part, labelled.labels, labelled.imputed),
     }
-    results = {"part": config.part, **labelled.results, "metrics": of_labels}
+    results = {"part": config.part, **labelled.results, "metrics": metrics}
     name = f"decisions-{config.part}"
     labelled.write(run / f"{name}.csv", run / f"{name}.json", results, parts.test.classes)
     return results
@@ -134,29 +137,29 @@ def decide_table(
 ) -> dict[str, Any]:
     """Label the rows of a table; writes ``out``, a CSV file, and a JSON file of the same name beside it.
 
-    Metrics are those expected under what the model imputes where label or group is not stated.
+    Metrics are expectations under the model's imputations where label or group is not stated.
     """
     report(f"Labelling {table.rows} rows by {config.rule} ...")
     labelled = label_rows(model, table, config, report)
-    of_labels = {
+    metrics = {
         name: _expected(table, labels, labelled.imputed)
         for name, labels in (("rounded", labelled.rounded), ("decided", labelled.labels))
     }
-    results = {"part": "given", **labelled.results, "metrics": of_labels}
+    results = {"part": "given", **labelled.results, "metrics": metrics}
     labelled.write(out, out.with_suffix(".json"), results, tuple(map(word_of, model.classes)))
     return results
 
 
 def observed_part(parts: Splits, part: str) -> Observed:
-    """What is known of a part when it is labelled: of test rows nothing but their features."""
+    """The values of a part that labelling may use: of test rows only their features."""
     if part == "validation":
         return parts.validation
-    says_nothing = (*(0.0,) * (parts.test.attributes.outcomes - 1), 1.0)
-    nothing = Missingness(
+    always_withheld = (*(0.0,) * (parts.test.attributes.outcomes - 1), 1.0)
+    everything_hidden = Missingness(
         label_unavailable=(1.0,) * len(parts.test.classes),
-        channel=(says_nothing,) * len(parts.test.groups),
+        channel=(always_withheld,) * len(parts.test.groups),
     )
-    return hide(parts.test, nothing, seed=0)
+    return hide(parts.test, everything_hidden, seed=0)
 
 
 def _metrics(parts: Splits, part: str, labels: Tensor, imputed: Tensor) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a fit makes of images: reconstructions, and the same z with label and group switched."""
+"""Images decoded by a fit: reconstructions, and the same z with label and group switched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Bytes = np.ndarray  # of uint8
 
 @dataclass(frozen=True)
 class Faces:
-    """Some test images in bytes, (images, channels, side, side), and what the decoder makes of them."""
+    """Some test images in bytes, (images, channels, side, side), and images decoded from them."""
 
     originals: Bytes
     reconstructions: Bytes  # at the likeliest label and group
@@ -28,9 +28,9 @@ class Faces:
     groups: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """In types that JSON has."""
-        return {name: _pack(each) if isinstance(each, np.ndarray) else each
-                for name, each in vars(self).items()}  # fmt: skip
+        """The fields as JSON types."""
+        return {name: _pack(value) if isinstance(value, np.ndarray) else value
+                for name, value in vars(self).items()}  # fmt: skip
 
     @staticmethod
     def from_record(record: dict[str, Any]) -> Faces:
@@ -45,7 +45,7 @@ class Faces:
 
 @torch.no_grad()
 def look_at_faces(fit: Fit, test: Complete, member: int = 0, each: int = 2) -> Faces | None:
-    """``each`` test images of every label and group by a member; None where rows are no images.
+    """``each`` test images of every label and group, decoded by a member; None if rows are not images.
 
     .. math:: \\hat x = E[x | a, y, z], \\quad z = E_q[z | x]
     """
@@ -57,7 +57,7 @@ def look_at_faces(fit: Fit, test: Complete, member: int = 0, each: int = 2) -> F
     x = test.features[rows].to(fit.device, fit.dtype)
     heads = fit.program.guide.heads(x)
     classes, groups = heads.class_logits.shape[-1], heads.group_logits.shape[-1]
-    # Enumerated as TraceEnum_ELBO does it: (groups, 1, 1, 1) and (classes, 1, 1).
+    # Enumerated as in TraceEnum_ELBO: (groups, 1, 1, 1) and (classes, 1, 1).
     a = torch.arange(groups, device=x.device).view(-1, 1, 1, 1)
     y = torch.arange(classes, device=x.device).view(-1, 1, 1)
     a, y = (value.expand(*value.shape[:-1], len(rows)) for value in (a, y))

@@ -1,4 +1,4 @@
-"""The posteriors that models hold, looked at again without training."""
+"""Posteriors stored with models, summarised again without training."""
 
 from __future__ import annotations
 
@@ -17,25 +17,34 @@ from pyro_fairvae.posterior.draws import CALIBRATED, GUIDE, SOURCES, keep_draws,
 from pyro_fairvae.posterior.summaries import ChannelDraws, ChannelSummary, describe, prior_draws
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
+from pyro_fairvae.studies.members import check_choice, member_number
 from pyro_fairvae.studies.single_run import CONFIG
 
 
 @dataclass(frozen=True)
 class InspectConfig:
-    """Whose posterior is looked at."""
+    """The posterior to look at."""
 
     source: str | None = option(
-        None, "calibrated (cross-fitted) or guide (all members pooled, given h); the first that a run has"
+        None,
+        "calibrated (cross-fitted) or guide (all members pooled, given h); default: the first of a run",
     )
-    member: int | None = option(None, "that of one member by its number, 0 first, from its guide")
+    member: int | None = option(None, "guide posterior of the member with this number, 0 first")
+    lambda_: float | None = option(None, "guide posterior of the member with this λ")
 
     def __post_init__(self) -> None:
         if self.source is not None:
             choose("source", self.source, SOURCES)
+        check_choice(self.member, self.lambda_)
         require(
-            self.member is None or self.source in (None, "guide"),
+            not self.of_one_member or self.source in (None, "guide"),
             "a member's posterior is its guide's; leave out source, or give guide.",
         )
+
+    @property
+    def of_one_member(self) -> bool:
+        """Whether the posterior of one member is asked for, by its number or its λ."""
+        return self.member is not None or self.lambda_ is not None
 
 
 @dataclass(frozen=True)
@@ -43,32 +52,32 @@ class Inspected:
     """Posteriors by channel, of one run or pooled over several."""
 
     draws: dict[str, ChannelDraws]
-    truth: dict[str, np.ndarray] | None  # None where the runs differ in it
+    truth: dict[str, np.ndarray] | None  # None if the runs have different truths
     describes: str
     warnings: list[str]
 
     def rows(self, name: str) -> ChannelSummary:
-        """What :func:`describe` says of a channel."""
+        """The summary of a channel by :func:`describe`."""
         truth = None if self.truth is None else self.truth[name]
         return describe(self.draws[name], truth, chains=True)
 
 
 def inspect_models(folders: Sequence[Path], config: InspectConfig) -> Inspected:
-    """The posteriors of models, pooled with equal weight where there are several."""
-    each = [_inspect_model(folder, config) for folder in folders]
-    first = each[0]
+    """The posteriors of models, pooled with equal weight if there are several."""
+    by_model = [_inspect_model(folder, config) for folder in folders]
+    first = by_model[0]
     names = list(first.draws)
     same = all(
         other.truth is not None and first.truth is not None and np.array_equal(other.truth[n], first.truth[n])
-        for other in each
+        for other in by_model
         for n in names
     )
     pooled = f"; {len(folders)} runs pooled with equal weight" if len(folders) > 1 else ""
     return Inspected(
-        {name: ChannelDraws.pool([one.draws[name] for one in each]) for name in names},
+        {name: ChannelDraws.pool([one.draws[name] for one in by_model]) for name in names},
         first.truth if same else None,
         first.describes + pooled,
-        list(dict.fromkeys(words for one in each for words in one.warnings)),
+        list(dict.fromkeys(words for one in by_model for words in one.warnings)),
     )
 
 
@@ -76,52 +85,46 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
     model = load_model(folder)
     guide = model.fit.program.guide
     channels = (guide.channel_a, guide.channel_y) if model.knows_groups else (guide.channel_y,)
-    # A model of an earlier version keeps no draws, but those of its guide can be had again.
+    # A model of an earlier version stores no draws, but those of its guide can be drawn again.
     arrays = model.draws or keep_draws(model.fit, None)
     sources = kept_sources(arrays)
-    source = GUIDE if config.member is not None else config.source or sources[0]
+    source = GUIDE if config.of_one_member else config.source or sources[0]
     require(
         source in sources,
-        f"{folder} holds no {source} posterior, only that of the {' and '.join(sources)}; name it as source.",
+        f"{folder} holds no {source} posterior, only {' and '.join(sources)}; give that as source.",
     )
     try:
         draws = {channel.name: kept_draws(arrays, source, channel) for channel in channels}
     except KeyError as reason:
-        raise InputError(f"the draws in {folder} are of another model: they have no {reason}.") from reason
+        raise InputError(f"the draws in {folder} belong to another model: they have no {reason}.") from reason
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == GUIDE:
         describes = "the guide's, all members pooled with equal weight, given h and g"
-    if config.member is not None:
-        members = len(model.fit.lambdas)
-        require(
-            0 <= config.member < members,
-            f"member {config.member} was asked for, but {folder} has members 0 to {members - 1}.",
-        )
-        draws = {name: each.table(config.member) for name, each in draws.items()}
-        describes = (
-            f"the guide's of member {config.member} (λ = {model.fit.lambdas[config.member]:g}), given h and g"
-        )
+    if config.of_one_member:
+        member = member_number(model.fit.lambdas, config.member, config.lambda_, str(folder))
+        draws = {name: of_channel.table(member) for name, of_channel in draws.items()}
+        describes = f"the guide's of member {member} (λ = {model.fit.lambdas[member]:g}), given h and g"
     warnings = list(model.posterior["warnings"]) if source == CALIBRATED else []
     return Inspected(draws, _truth(folder), describes, warnings)
 
 
 def _truth(folder: Path) -> dict[str, np.ndarray] | None:
-    """The rates by which a run hid values; None for a model of somebody's own table."""
+    """The rates at which a run hid values; None for a model of a user's table."""
     if not (folder / CONFIG).is_file():
         return None
     return build(TrainConfig, read_options(folder / CONFIG)).data.truth_by_channel()
 
 
 def write_inference_data(path: Path, inspected: Inspected) -> None:
-    """ArviZ InferenceData, as NetCDF: a variable for each row of each channel, in posterior and prior."""
+    """Write ArviZ InferenceData as NetCDF: a variable for each row of a channel, in posterior and prior."""
     try:
         with warnings.catch_warnings():
-            # Once a day it tells of a coming version, which is pinned away here.
+            # It warns once a day of a coming version, which the pinned requirement excludes.
             warnings.simplefilter("ignore", FutureWarning)
             import arviz
     except ImportError as reason:
         raise InputError(
-            "ArviZ is not installed; install it by pip install 'pyro_fairvae[arviz]'."
+            "ArviZ is not installed; install it with pip install 'pyro_fairvae[arviz]'."
         ) from reason
     posterior: dict[str, np.ndarray] = {}
     prior: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Where jobs are done: in processes of this machine, or by a Ray cluster."""
+"""Pools that run jobs: processes of this machine, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WATCH = "end with the parent"
 
 @dataclass(frozen=True)
 class Job:
-    """One job: its config, of JSON types, decides its numbers; ``name`` is for people."""
+    """One job: its config, of JSON types, determines its results; ``name`` is shown in messages."""
 
     name: str
     config: dict[str, Any]
@@ -49,7 +49,7 @@ class Job:
 
 
 class Attempt(NamedTuple):
-    """What a worker hands back."""
+    """The result of a job in a worker: a record, or the error."""
 
     key: str
     record: dict[str, Any] | None
@@ -58,7 +58,7 @@ class Attempt(NamedTuple):
 
 
 def attempt(work: Work, key: str, config: dict[str, Any]) -> Attempt:
-    """Do a job, in a worker process."""
+    """Run a job in a worker process."""
     torch.set_num_threads(1)
     record, error = None, None
     start = time.perf_counter()
@@ -74,7 +74,7 @@ def attempt(work: Work, key: str, config: dict[str, Any]) -> Attempt:
 
 @dataclass
 class Pool:
-    """``run(work, jobs, at_once)`` begins the jobs in their order; ``died`` it raises if a worker dies."""
+    """``run(work, jobs, at_once)`` starts the jobs in order; it raises one of ``died`` if a worker dies."""
 
     workers: int
     died: tuple[type[Exception], ...]
@@ -84,7 +84,7 @@ class Pool:
 @contextmanager
 def _local(workers: int | None) -> Iterator[Pool]:
     with warnings.catch_warnings():
-        # Loky replaces a worker whose memory has grown, and Parallel drops what an interrupt leaves over.
+        # Loky replaces a worker whose memory has grown; Parallel drops the tasks left by an interrupt.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         warnings.filterwarnings("ignore", r"\d+ tasks (have been successfully|which were still)", UserWarning)
         yield Pool(workers or joblib.cpu_count(), (TerminatedWorkerError,), _as_they_come)
@@ -93,7 +93,9 @@ def _local(workers: int | None) -> Iterator[Pool]:
 def _as_they_come(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[Attempt, None, None]:
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         parallel = joblib.Parallel(
-            n_jobs=max(2, at_once),  # with 1, joblib works in this process, which would die with a job
+            n_jobs=max(
+                2, at_once
+            ),  # with 1, joblib runs jobs in this process, which a crashing job would end
             pre_dispatch=at_once,
             batch_size=1,
             return_as="generator_unordered",
@@ -102,7 +104,7 @@ def _as_they_come(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[At
 
 
 def _attempt_for(parent: int, work: Work, key: str, config: dict[str, Any]) -> Attempt:
-    """:func:`attempt` in a worker that ends with its parent, to whom alone the result is of use."""
+    """:func:`attempt` in a worker that exits when its parent does, since only the parent uses the result."""
     if WATCH not in {thread.name for thread in threading.enumerate()}:
         threading.Thread(target=_end_with, args=(parent,), name=WATCH, daemon=True).start()
     return attempt(work, key, config)
@@ -123,7 +125,7 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         raise InputError(
             f"the backend 'ray' needs Ray ({reason}): pip install 'pyro_fairvae[ray]', or use 'local'."
         ) from reason
-    # Joblib hands over a context, of which Ray would warn that it has no use for it.
+    # Joblib passes a context that Ray ignores with a warning.
     logging.getLogger("ray.util.multiprocessing").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     address = os.environ.get("RAY_ADDRESS")
@@ -134,7 +136,7 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         except (ConnectionError, RuntimeError, ValueError) as reason:
             raise InputError(
                 f"no Ray cluster answers at RAY_ADDRESS={address} ({reason}); start it, "
-                "see that its token is known here, or unset RAY_ADDRESS."
+                "check that its token is set here, or unset RAY_ADDRESS."
             ) from reason
     elif started:
         workers = workers or joblib.cpu_count()
@@ -143,14 +145,14 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         cores = int(ray.cluster_resources().get("CPU", 0))
         require(
             cores >= max(2, workers or 0),
-            f"Ray has {cores} cores, but {max(2, workers or 0)} are needed; ask for fewer workers "
-            "(no fewer than 2 cores will do), or use the backend 'local'.",
+            f"Ray has {cores} cores, but {max(2, workers or 0)} are needed; use fewer workers "
+            "(at least 2 cores are needed), or use the backend 'local'.",
         )
         register_ray()
         yield Pool(workers or cores, (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError), _chunks)
-    except ray.exceptions.RayTaskError as reason:  # not of the job, which catches its own
+    except ray.exceptions.RayTaskError as reason:  # not from a job, which catches its own errors
         raise InputError(
-            f"a Ray worker could not begin a job; every node needs this version of pyro_fairvae. {reason}"
+            f"a Ray worker could not start a job; every node needs this version of pyro_fairvae. {reason}"
         ) from reason
     finally:
         if started:
@@ -158,7 +160,7 @@ def _ray(workers: int | None) -> Iterator[Pool]:
 
 
 def _chunks(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[Attempt, None, None]:
-    """Ray's backend hands back no generator, so a list for each ``at_once`` jobs."""
+    """Attempts in chunks of ``at_once`` jobs, since Ray's backend returns lists and not generators."""
     with joblib.parallel_config(backend="ray", ray_remote_args={"num_cpus": 1}):
         parallel = joblib.Parallel(n_jobs=max(2, at_once), batch_size=1)
     with parallel:

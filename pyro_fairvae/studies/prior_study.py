@@ -1,4 +1,4 @@
-"""How the answer moves with the prior, with the rates of withholding, and with the number of rows."""
+"""How results change with the prior, the rates of withholding, and the number of rows."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """Which priors meet which data."""
+    """The priors and the data of a study."""
 
     priors: tuple[str, ...] = option(("truthful", "flat", "paper", "mar"), "presets, or mappings in YAML")
     dataset: str = option(DRAWN_DATASET, names_help)
     group: str | None = option(None, "group to be fair to (default: the data set's first)")
     levels: tuple[str, ...] = option(
-        ("sparse",), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
+        ("sparse",), f"levels of missingness: {', '.join(LEVELS)}, separated by commas"
     )
     rows: tuple[int, ...] = option(
-        (500, 2000, 8000), "numbers of rows before they are split, with commas between"
+        (500, 2000, 8000), "numbers of rows before they are split, separated by commas"
     )
     seeds: int = option(5, "seeds 0 to N − 1, of rows, split and missingness")
-    misstated: float = option(0.0, "rate at which people name another group than theirs")
+    misstated: float = option(0.0, "rate at which people state a group that is not theirs")
     lambdas: tuple[float, ...] = option(
-        (0.0, 1.0), "λ, weights of the risk, with commas between; error and DEO are given for each"
+        (0.0, 1.0), "λ, weights of the risk, separated by commas; error and DEO are reported for each"
     )
     epochs: int = option(20, "passes over the training rows")
     batch: int = option(256, "rows in a step")
@@ -88,10 +88,12 @@ def study(
         }
         work = partial(_study_one, config, prior, rows, device, data_dir, report)
         lines += once(out / f"{name}.json", options, work)
-    found = [[line for line in lines if ("metric" in line) == metric] for metric in (False, True)]
-    write_csv(out / "rates.csv", found[0])
-    write_csv(out / "metrics.csv", found[1])
-    return pd.DataFrame(found[0]), pd.DataFrame(found[1])
+    of_rates, of_metrics = (
+        [line for line in lines if ("metric" in line) == metric] for metric in (False, True)
+    )
+    write_csv(out / "rates.csv", of_rates)
+    write_csv(out / "metrics.csv", of_metrics)
+    return pd.DataFrame(of_rates), pd.DataFrame(of_metrics)
 
 
 def _study_one(
@@ -99,16 +101,16 @@ def _study_one(
 ) -> list[dict[str, Any]]:
     cases = [(config.data(level), seed) for level in config.levels for seed in range(config.seeds)]
     parts = [_parts(data, rows, seed, data_dir) for data, seed in cases]
-    many = train_jointly(
+    joint = train_jointly(
         parts, config.lambdas, config.settings(prior), [seed for _, seed in cases], device, report
     )
     weights = len(config.lambdas)
     tests = [splits.test.features for splits in parts for _ in config.lambdas]
-    decided = many.fit.decide(stack_features(tests)).numpy()
+    decided = joint.fit.decide(stack_features(tests)).numpy()
     lines = []
     for t, (data, seed) in enumerate(cases):
         common = {"prior": prior, "rows": rows, "level": data.level, "seed": seed}
-        lines += rates(many, t, data.truth_by_channel(), common)
+        lines += rates(joint, t, data.truth_by_channel(), common)
         test = parts[t].test
         for w, weight in enumerate(config.lambdas):
             metrics = evaluate(test.y, decided[t * weights + w], test.a, len(test.classes))
@@ -120,7 +122,7 @@ def _study_one(
 
 
 def _parts(data: DataConfig, rows: int, seed: int, data_dir: Path | None) -> Splits:
-    """Rows of their own for each seed."""
+    """The split data of a seed; each seed has different rows."""
     dataset = DATASETS[data.dataset]
     if dataset.draw is not None:
         table = dataset.draw(rows, seed, dataset.group(data.group))
@@ -130,35 +132,39 @@ def _parts(data: DataConfig, rows: int, seed: int, data_dir: Path | None) -> Spl
 
 
 def rate_lines(found: pd.DataFrame) -> list[list[str]]:
-    """How the rates move with the prior: means over seeds."""
+    """How the rates change with the prior: means over seeds."""
     lines = [["prior", "level", "rows", "rate", "truth", "mean", "± s.d.", "width", "held truth"]]
     rows = found[(found.channel == "a") & (found.says == "unavailable")]
-    for (prior, level, size, given), of in rows.groupby(["prior", "level", "rows", "given"], sort=False):
-        held = ((of.q05 <= of.truth) & (of.truth <= of.q95)).sum()
-        known = of.truth.notna().all()  # not where groups of different rates share a row
+    for (prior, level, size, given), over_seeds in rows.groupby(
+        ["prior", "level", "rows", "given"], sort=False
+    ):
+        covered = ((over_seeds.q05 <= over_seeds.truth) & (over_seeds.truth <= over_seeds.q95)).sum()
+        known = over_seeds.truth.notna().all()  # false where groups with different rates share a row
         lines.append(
             [
                 str(prior),
                 str(level),
                 str(size),
                 f"P(∅|{given})",
-                f"{of.truth.iloc[0]:.2f}" if known else "–",
-                f"{of['mean'].mean():.3f}",
-                f"{of['mean'].std():.3f}",
-                f"{(of.q95 - of.q05).mean():.3f}",
-                f"{held}/{len(of)}" if known else "–",
+                f"{over_seeds.truth.iloc[0]:.2f}" if known else "–",
+                f"{over_seeds['mean'].mean():.3f}",
+                f"{over_seeds['mean'].std():.3f}",
+                f"{(over_seeds.q95 - over_seeds.q05).mean():.3f}",
+                f"{covered}/{len(over_seeds)}" if known else "–",
             ]
         )
     return lines
 
 
 def metric_lines(found: pd.DataFrame) -> list[list[str]]:
-    """How error and DEO on test move with the prior: means over seeds, in per cent."""
+    """How error and DEO on test change with the prior: means over seeds, in per cent."""
     lines = [["prior", "level", "rows", "λ", "error %", "± s.d.", "DEO %", "± s.d."]]
-    for (prior, level, size, weight), of in found.groupby(["prior", "level", "rows", "lambda"], sort=False):
+    for (prior, level, size, weight), over_seeds in found.groupby(
+        ["prior", "level", "rows", "lambda"], sort=False
+    ):
         cells = []
         for metric in ("error", "deo"):
-            values = 100 * of[of.metric == metric]["value"]
+            values = 100 * over_seeds[over_seeds.metric == metric]["value"]
             cells += [f"{values.mean():.2f}", f"{values.std():.2f}"]
         lines.append([str(prior), str(level), str(size), f"{weight:g}", *cells])
     return lines

@@ -27,18 +27,18 @@ PAPER = {key: rates for row in DATASETS.values() for key, rates in row.published
 
 @dataclass(frozen=True)
 class RecoverConfig:
-    """Which groups, levels and seeds."""
+    """The groups, levels and seeds of a study of recovery."""
 
     dataset: str = option(DEFAULT_DATASET, names_help)
     label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
     groups: tuple[str, ...] | None = option(None, studied_help)
     levels: tuple[str, ...] = option(
-        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
+        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, separated by commas"
     )
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness and weights")
     epochs: int = option(15, "passes over the training rows")
     rows: int | None = option(
-        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
+        None, "use only this many rows, drawn at random (default: all; for celeba at most 50,000)"
     )
     prior_a: str = option("truthful", "prior on P(ã|a), as in training")
 
@@ -67,7 +67,7 @@ class RecoverConfig:
 def recover(
     config: RecoverConfig, out: Path, device: torch.device, data_dir: Path | None, report: Report
 ) -> pd.DataFrame:
-    """A line for each group, level, seed and outcome, in ``recovery.csv``, too. Finished parts are kept."""
+    """A line for each group, level, seed and outcome; also in ``recovery.csv``. Finished parts are kept."""
     make_folder(out)
     lines: list[dict[str, Any]] = []
     options = {
@@ -86,44 +86,44 @@ def _recover_level(
 ) -> list[dict[str, Any]]:
     """All seeds of one group and level, as members of one run.
 
-    Each level has splits and draws of its own, so that its intervals tell something new of their coverage.
+    Levels have different splits and draws, so that their intervals are separate evidence on coverage.
     """
     table = data.table(0, data_dir)
     seeds = [derive_seed(seed, list(LEVELS).index(data.level)) for seed in range(config.seeds)]
     parts = [split(table, data.missingness(), seed) for seed in seeds]
-    many = train_jointly(parts, [0.0], config.settings(), seeds, device, report)
+    joint = train_jointly(parts, [0.0], config.settings(), seeds, device, report)
     return [
         line
         for seed in range(config.seeds)
         for line in rates(
-            many, seed, data.truth_by_channel(), {"group": data.group, "level": data.level, "seed": seed}
+            joint, seed, data.truth_by_channel(), {"group": data.group, "level": data.level, "seed": seed}
         )
     ]
 
 
 def recovery_lines(found: pd.DataFrame) -> list[list[str]]:
-    """Table 1: truth, the paper's figure, ours over seeds, its error, how often intervals held the truth."""
+    """Table 1: truth, the paper's figure, ours over seeds, its error, how many intervals cover the truth."""
     titles = "group,level,rate,truth,paper,found,± s.d.,|error|,width,held truth,guide"
     lines = [titles.split(",")]
     rows = found[(found.channel == "a") & (found.says == "unavailable")]
-    for (group, level, given), of in rows.groupby(["group", "level", "given"], sort=False):
+    for (group, level, given), over_seeds in rows.groupby(["group", "level", "given"], sort=False):
         index = list(dict.fromkeys(rows[(rows.group == group)].given)).index(given)
         binary = (str(group), str(level)) in PAPER and index < 2
         paper = PAPER.get((str(group), str(level)))
-        held = ((of.q05 <= of.truth) & (of.truth <= of.q95)).sum()
+        covered = ((over_seeds.q05 <= over_seeds.truth) & (over_seeds.truth <= over_seeds.q95)).sum()
         lines.append(
             [
                 str(group),
                 str(level),
                 (f"{'βα'[index]}, " if binary else "") + f"P(∅|{given})",
-                f"{of.truth.iloc[0]:.2f}",
+                f"{over_seeds.truth.iloc[0]:.2f}",
                 f"{paper[1 - index]:.2f}" if paper and binary else "–",
-                f"{of['mean'].mean():.3f}",
-                f"{of['mean'].std():.3f}",
-                f"{(of['mean'] - of.truth).abs().mean():.4f}",
-                f"{(of.q95 - of.q05).mean():.3f}",
-                f"{held}/{len(of)}",
-                f"{of.guide.mean():.3f}",
+                f"{over_seeds['mean'].mean():.3f}",
+                f"{over_seeds['mean'].std():.3f}",
+                f"{(over_seeds['mean'] - over_seeds.truth).abs().mean():.4f}",
+                f"{(over_seeds.q95 - over_seeds.q05).mean():.3f}",
+                f"{covered}/{len(over_seeds)}",
+                f"{over_seeds.guide.mean():.3f}",
             ]
         )
     return lines
@@ -133,21 +133,21 @@ def summary_lines(found: pd.DataFrame) -> list[list[str]]:
     """Mean absolute error over levels, seeds and rates by group, beside the paper's, and coverage."""
     lines = [["group", "mean |error|", "paper's", "guide's", "90 % intervals that held the truth"]]
     rows = found[(found.channel == "a") & (found.says == "unavailable")]
-    for group, of in rows.groupby("group", sort=False):
+    for group, of_group in rows.groupby("group", sort=False):
         known = [
             abs(value - truth)
-            for level in dict.fromkeys(of.level)
+            for level in dict.fromkeys(of_group.level)
             if (str(group), level) in PAPER
             for value, truth in zip(PAPER[str(group), level], reversed(LEVELS[level]), strict=True)
         ]
-        held = (of.q05 <= of.truth) & (of.truth <= of.q95)
+        covered = (of_group.q05 <= of_group.truth) & (of_group.truth <= of_group.q95)
         lines.append(
             [
                 str(group),
-                f"{(of['mean'] - of.truth).abs().mean():.4f}",
+                f"{(of_group['mean'] - of_group.truth).abs().mean():.4f}",
                 f"{np.mean(known):.4f}" if known else "–",
-                f"{(of.guide - of.truth).abs().mean():.4f}",
-                f"{held.sum()} of {len(of)} ({100 * held.mean():.0f} %)",
+                f"{(of_group.guide - of_group.truth).abs().mean():.4f}",
+                f"{covered.sum()} of {len(of_group)} ({100 * covered.mean():.0f} %)",
             ]
         )
     return lines

@@ -1,4 +1,4 @@
-"""Every method on the same splits: the paper's Figure 2 and its relatives as a grid of jobs."""
+"""Every method on the same splits: the paper's Figure 2 and similar ones as a grid of jobs."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from pyro_fairvae.studies.pools import BACKENDS, Job
 
 COMPARED = tuple(name for name, measure in MEASURES.items() if measure.compared)
 
-BESIDE_OTHERS = 1.5  # times as long as alone a job takes while all cores are busy
-LEVEL_OF_ALL = "dense"  # what validation hides from methods from which training hides nothing
+BESIDE_OTHERS = 1.5  # time of a job while all cores are busy, relative to its time alone
+LEVEL_OF_ALL = "dense"  # level of the validation part for methods whose training rows hide nothing
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,22 @@ class ReproduceConfig:
     label: str | None = option(None, "what to predict, as in training (default: that of the data set)")
     groups: tuple[str, ...] | None = option(None, studied_help)
     levels: tuple[str, ...] = option(
-        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, with commas between"
+        tuple(LEVELS), f"levels of missingness: {', '.join(LEVELS)}, separated by commas"
     )
     metrics: tuple[str, ...] = option(
-        COMPARED, f"metrics of fairness: {', '.join(COMPARED)}, with commas between"
+        COMPARED, f"metrics of fairness: {', '.join(COMPARED)}, separated by commas"
     )
     methods: tuple[str, ...] | None = option(
-        None, "methods, with commas between (default: all that suit the data)"
+        None, "methods, separated by commas (default: all that suit the data)"
     )
     seeds: int = option(5, "seeds 0 to N − 1, of split, missingness, weights and noise")
     weights: int = option(
-        5, "how many weights of its own trade-off each method has, the first of them; ours are λ"
+        5, "number of weights of each method, the first of its trade-off; those of Fair-SS-VAE are λ"
     )
     epochs: int | None = option(None, "passes over the training rows (default: that of the data set)")
     batch: int | None = option(None, "rows in a step (default: that of the data set)")
     rows: int | None = option(
-        None, "use only this many rows, drawn at random (default: all; of celeba at most 50,000)"
+        None, "use only this many rows, drawn at random (default: all; for celeba at most 50,000)"
     )
     trunk: str | None = option(None, "the encoder's trunk, as in training: wrn28_2 for the paper's images")
     side: int = option(32, "pixels in height and in width to which images are reduced")
@@ -114,8 +114,8 @@ class ReproduceConfig:
         return DataConfig(self.dataset, self.label, group, self.rows, self.side, level)
 
     def settings(self, metric: str = COMPARED[0]) -> Settings:
-        own = {name: getattr(self, name) for name in ("epochs", "batch", "trunk")}
-        given = {name: value for name, value in own.items() if value is not None}
+        options = {name: getattr(self, name) for name in ("epochs", "batch", "trunk")}
+        given = {name: value for name, value in options.items() if value is not None}
         return build(Settings, {**DATASETS[self.dataset].suits, **given, "risk": metric})
 
 
@@ -128,7 +128,7 @@ GRID_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, dataset: str) -> dict[str, Any]:
-    """The options of a preset for a data set; smoke has the first group alone."""
+    """The options of a preset for a data set; smoke has only the first group."""
     options = GRID_PRESETS[choose("preset", name, GRID_PRESETS)]
     first = DATASETS[choose("data set", dataset, DATASETS)].groups[0]
     return {"groups": first, **options} if name == "smoke" else options
@@ -136,13 +136,13 @@ def preset(name: str, dataset: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a grid came to."""
+    """The results of a grid."""
 
     config: ReproduceConfig
     environment: dict[str, str | int]  # versions and machine
     results: pd.DataFrame  # a line for each panel, method, seed and weight
     recovery: pd.DataFrame  # as in :mod:`.recovery`
-    faces: dict[str, Faces]  # of images, by the first job of a group that has some
+    faces: dict[str, Faces]  # for images, by group, from the first job of the group that has some
     failures: list[dict[str, str]]
 
 
@@ -156,7 +156,7 @@ def reproduce(
     report: Report | None = None,
     progress: Callable[[Outcome, Left], None] | None = None,
 ) -> Reproduction:
-    """Run the jobs of a grid that are not done yet, and gather what all of them came to.
+    """Run the jobs of a grid that are not done yet, and gather the results of all jobs.
 
     ``out`` receives config.json, results.csv, recovery.csv and the folder of jobs. ``report`` is called
     with an estimate of the time before the first jobs of a folder, and with each job that failed.
@@ -181,7 +181,7 @@ def reproduce(
     reproduction = gather(config, outcomes, device)
     for failure in reproduction.failures:
         say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
-    require(len(reproduction.results) > 0, f"every job failed; their reasons are in {out / 'jobs'}.")
+    require(len(reproduction.results) > 0, f"every job failed; the reasons are in {out / 'jobs'}.")
     write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
     write_whole(out / "results.csv", reproduction.results.to_csv(index=False))
     if len(reproduction.recovery):
@@ -190,21 +190,25 @@ def reproduce(
 
 
 def gather(config: ReproduceConfig, outcomes: Sequence[Outcome], device: str = "cpu") -> Reproduction:
-    """The tables of a grid from the outcomes of its jobs; a panel counts where all of its jobs are done."""
+    """The tables of a grid from the outcomes of its jobs; a panel is included if all of its jobs are done."""
     by_key = {outcome.job.key: outcome for outcome in outcomes}
     lines: list[dict[str, Any]] = []
     for panel in panels_of(config):
         jobs = jobs_of(config, panel)
-        own = [by_key[job.key] for job in jobs]
-        records = [each.record for each in own if each.record is not None]
+        of_panel = [by_key[job.key] for job in jobs]
+        records = [outcome.record for outcome in of_panel if outcome.record is not None]
         if len(records) == len(jobs):
-            lines += result_lines(config, panel, records, sum(each.seconds for each in own))
-    recovered = [line for each in outcomes if each.record for line in each.record["recovery"]]
-    failures = [{"job": each.job.name, "reason": each.error} for each in outcomes if each.error is not None]
+            lines += result_lines(config, panel, records, sum(outcome.seconds for outcome in of_panel))
+    recovered = [line for outcome in outcomes if outcome.record for line in outcome.record["recovery"]]
+    failures = [
+        {"job": outcome.job.name, "reason": outcome.error}
+        for outcome in outcomes
+        if outcome.error is not None
+    ]
     faces = {
-        each.job.config["group"]: Faces.from_record(each.record["faces"])
-        for each in reversed(outcomes)
-        if each.record is not None and each.record["faces"]
+        outcome.job.config["group"]: Faces.from_record(outcome.record["faces"])
+        for outcome in reversed(outcomes)
+        if outcome.record is not None and outcome.record["faces"]
     }
     versions = environment(torch.device(device))
     return Reproduction(config, versions, pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
@@ -220,7 +224,7 @@ def panels_of(config: ReproduceConfig) -> list[Panel]:
 
 
 def jobs_of(config: ReproduceConfig, panel: Panel) -> list[Job]:
-    """The jobs that a method's part of a panel comes from: its own, and the one it shares at weight 0."""
+    """The jobs of a method's part of a panel: its own, and the one that it shares at weight 0."""
     group, level, metric, name, seed = panel
     plain = METHODS[name].plain
     own = [job_of(config, *panel)] if own_weights(config, METHODS[name]) else []
@@ -228,7 +232,7 @@ def jobs_of(config: ReproduceConfig, panel: Panel) -> list[Job]:
 
 
 def all_jobs(config: ReproduceConfig) -> list[Job]:
-    """Those of all panels, each once."""
+    """The jobs of all panels, each once."""
     jobs = [job for panel in panels_of(config) for job in jobs_of(config, panel)]
     return list({job.key: job for job in jobs}.values())
 
@@ -240,7 +244,7 @@ def own_weights(config: ReproduceConfig, method: Method) -> list[float]:
 
 
 def job_of(config: ReproduceConfig, group: str, level: str, metric: str, name: str, seed: int) -> Job:
-    """The job of a method in a panel; panels that do not matter to it share one."""
+    """The job of a method in a panel; panels that do not change its results share one job."""
     method = METHODS[name]
     metrics = [metric] if method.by_metric else list(COMPARED)
     weights = own_weights(config, method)
@@ -272,7 +276,7 @@ def cost_of(method: Method, weights: int) -> float:
 
 
 def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = None) -> dict[str, Any]:
-    """Train a method on a split and judge it; nothing of the test part is read before that."""
+    """Train a method on a split, then evaluate it; the test part is read only after training."""
     skip_validation()
     method = METHODS[job["method"]]
     names = ("dataset", "label", "group", "rows", "side")
@@ -286,7 +290,7 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
     )
     recovery: list[dict[str, Any]] = []
     faces = None
-    if job["method"] == WITHOUT_RISK and isinstance(fitted, Fit):  # says who withholds, for Table 1
+    if job["method"] == WITHOUT_RISK and isinstance(fitted, Fit):  # estimates the rates of Table 1
         faces = look_at_faces(fitted, parts.test)
         calibrated = calibrate_fit(fitted, parts.train, [job["seed"]])
         common = {name: job[name] for name in ("group", "level", "seed")}
@@ -300,7 +304,7 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
 
 
 def _judge(fitted: Decider, weights: Sequence[float], metric: str, parts: Splits) -> dict[str, Any]:
-    """Every method by one yardstick: the validation rows that state both, not its own imputations."""
+    """Evaluate any method in the same way: on validation rows that state both, not on its imputations."""
     table = parts.validation
     cells = cells_of(table.y_obs, table.a_obs, table.classes, table.groups, torch.float64)
     fairness = build(Settings, {"risk": metric}).fairness
@@ -314,7 +318,7 @@ def result_lines(
     group, level, metric, name, seed = panel
     method = METHODS[name]
     members = [member for record in records for member in record["judged"][metric]["members"]]
-    selected = select([each["lambda"] for each in members], [each["val"] for each in members], metric)
+    selected = select([member["lambda"] for member in members], [member["val"] for member in members], metric)
     return [
         {
             "dataset": config.dataset,
@@ -367,6 +371,6 @@ def estimate(
 
 
 def in_words(config: ReproduceConfig, seconds: float, workers: int) -> str:
-    """How long a grid may take: as jobs alone would, up to what they take beside each other."""
+    """How long a grid may take: from the time of jobs that run alone to that of jobs on busy cores."""
     longest = duration(BESIDE_OTHERS * seconds)
     return f"{len(all_jobs(config))} jobs, {duration(seconds)} to {longest} with {workers} at a time"

@@ -1,4 +1,4 @@
-"""One run: data in, a folder with everything about the result out."""
+"""One run: train on a data set and write all results to a folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, r
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 
 CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
-TEST_MASK = 3  # seed of what is hidden of test rows to score the imputers
+TEST_MASK = 3  # seed that hides values of test rows, to score the imputers
 RESULTS, POSTERIOR = "results.json", "posterior.json"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
 FACES_FIGURE = "faces.png"
@@ -44,11 +44,11 @@ FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, *MODEL, *ABOUT, *FIGUR
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to, as its folder holds it."""
+    """The results of a run, as in its folder."""
 
     model: StoredModel
     results: dict[str, Any]
-    faces: Faces | None  # of images alone
+    faces: Faces | None  # None unless rows are images
 
     @property
     def fit(self) -> Fit:
@@ -67,18 +67,16 @@ def train_run(
     workers: int = 0,
 ) -> RunResult:
     """Train, evaluate, and write ``config.json``, ``history.csv``, ``results.json``, ``posterior.json`` and
-    the model, from which every other command goes on.
+    the model, which every other command reads.
 
-    A checkpoint is written after each epoch; with ``resume`` a killed run goes on from it to the same
-    numbers, and a finished one is evaluated again. ``at_start`` is told how many epochs were done before,
-    ``progress`` of each epoch done since.
+    A checkpoint is written after each epoch; with ``resume`` a killed run continues from it to the same
+    numbers, and a finished one is evaluated again. ``at_start`` is called with the number of epochs done
+    before, ``progress`` after each epoch.
     """
-    require(
-        not (resume and overwrite), "resume goes on with a run and overwrite replaces it; give one of them."
-    )
+    require(not (resume and overwrite), "resume continues a run and overwrite replaces it; give one of them.")
     state = _resume_state(config, out, device) if resume else None
     if state is None and not overwrite:
-        # A run that was killed in its first epoch has left its config and nothing else.
+        # A run that was killed in its first epoch left only its config.
         _check_free(out, allowed={CONFIG} if resume else set())
     parts = load_parts(config, data_dir)
     _open_folder(out, config, device, fresh=state is None)
@@ -138,7 +136,7 @@ def train_run(
 
 
 def _classes(names: tuple[str, ...]) -> np.ndarray:
-    """Classes as a file of such rows would have them: numbers where all of them are."""
+    """Classes as in a file of such rows: whole numbers if all names are, otherwise text."""
     numbers = all(name.isdecimal() and str(int(name)) == name for name in names)
     return np.array([int(name) for name in names]) if numbers else np.array(names)
 
@@ -151,7 +149,7 @@ def _columns(test: Complete) -> FrameEncoder | Pixels:
 
 
 def _frontier(results: dict[str, Any]) -> pd.DataFrame:
-    """Error and disparity of each member on validation, as an estimator has them."""
+    """Error and disparity of each member on validation, as in ``frontier_`` of the estimator."""
     members = results["members"]
     return pd.DataFrame(
         {
@@ -164,7 +162,7 @@ def _frontier(results: dict[str, Any]) -> pd.DataFrame:
 
 
 def _summary(parts: Splits) -> dict[str, Any]:
-    """What the rows that a run was trained and selected on hold."""
+    """Counts of labels and groups, and the columns, of the training and validation rows."""
     tables = (parts.train, parts.validation)
     y_obs, a_obs = (
         np.concatenate([getattr(t, name).cpu().numpy() for t in tables]) for name in ("y_obs", "a_obs")
@@ -184,8 +182,8 @@ def _column_summary(train: Observed, encoder: FrameEncoder | None) -> list[dict[
     if encoder is None:
         return []
     assert isinstance(train.x, torch.Tensor)
-    values = {each.name: len(train.x[:, j].unique()) for j, each in enumerate(encoder.numbers)}
-    values |= {each.name: len(each.values) for each in encoder.categories}
+    values = {number.name: len(train.x[:, j].unique()) for j, number in enumerate(encoder.numbers)}
+    values |= {category.name: len(category.values) for category in encoder.categories}
     return [
         {"name": name, "kind": encoder.kind_of(name), "missing": 0, "values": values.get(name, 1)}
         for name in encoder.names
@@ -215,9 +213,9 @@ def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[
 
 
 def _check_free(out: Path, allowed: set[str]) -> None:
-    if there := [name for name in FILES if name not in allowed and (out / name).exists()]:
+    if existing := [name for name in FILES if name not in allowed and (out / name).exists()]:
         raise InputError(
-            f"{out} already holds a run ({', '.join(there)}). Pass resume=True to go on with it, "
+            f"{out} already holds a run ({', '.join(existing)}). Pass resume=True to continue it, "
             "overwrite=True to replace it, or choose another folder.",
             "resume",
             "overwrite",

@@ -26,7 +26,7 @@ Gaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the
 
 @dataclass(frozen=True)
 class UserTable:
-    """A table as it was read, and which of its columns are what."""
+    """A table as it was read, split into label, groups and features."""
 
     path: Path
     label: pd.Series
@@ -37,7 +37,7 @@ class UserTable:
 
     @property
     def source(self) -> dict[str, object]:
-        """How the table was read, for a model to read others alike."""
+        """How the table was read, so that a model can read other tables in the same way."""
         return {
             "label": str(self.label.name),
             "groups": list(map(str, self.groups.columns)),
@@ -49,7 +49,7 @@ class UserTable:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A model that is in its folder, and the audit of rows kept out of fitting, where they allow one."""
+    """A saved model, and the audit of rows kept out of fitting, if they can be audited."""
 
     model: FairSSVAEClassifier
     frontier: pd.DataFrame  # λ, error and disparity on validation rows, a line for each member
@@ -75,12 +75,13 @@ def fit_table(
 ) -> FittedTable:
     """Fit ``model`` to the table in a file, and save it and its audit in the folder ``out``.
 
-    ``missing`` are further words that mean: not stated; ``values`` are words that mean a gap elsewhere, but
-    are values here; columns in ``drop`` are no features. ``holdout`` is the share of rows that are only
-    audited; ``seed`` draws them, and is the model's ``random_state``. A fit that was interrupted goes on from
-    the checkpoint in ``out`` when it is called again alike; with ``overwrite``, a model and a checkpoint of
-    another fit are replaced. ``report`` is called with what happens in words, ``report_gaps`` before fitting
-    with words of label and groups that were taken for gaps without being in ``missing``.
+    ``missing`` are further words that mean not stated; ``values`` are words that are values in this table
+    although they usually mean a gap; columns in ``drop`` are not features. ``holdout`` is the share of rows
+    that are only audited; ``seed`` draws them, and is the model's ``random_state``. An interrupted fit
+    continues from the checkpoint in ``out`` when called again with the same arguments; with ``overwrite``, a
+    model and a checkpoint of another fit are replaced. ``report`` is called with progress messages,
+    ``report_gaps`` before fitting with words of label and groups that were read as gaps without being in
+    ``missing``.
     """
     require(0 <= holdout < 1, f"holdout must be within [0, 1), got {holdout}.", "holdout")
     require(seed >= 0, f"seed must not be negative, got {seed}.", "seed")
@@ -101,7 +102,7 @@ def fit_table(
     except OtherConfig:
         if not overwrite:
             raise
-        say("A checkpoint of another fit is discarded.")
+        say("Discarding the checkpoint of another fit.")
         (out / CHECKPOINT).unlink()
         model.fit(*kept)
     model.source_ = table.source
@@ -121,12 +122,12 @@ def read_user_table(
     drop: Sequence[str] = (),
     report_gaps: Gaps | None = None,
 ) -> UserTable:
-    """Read a table and take its columns apart into label, groups and features."""
+    """Read a table and split its columns into label, groups and features."""
     require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
     for name in drop:
         require(
             name not in (label, *groups),
-            f"{name!r} is the label or a group, which are no features anyway; leave it out of drop.",
+            f"{name!r} is the label or a group, which are never features; leave it out of drop.",
             "drop",
         )
     table = read_table(path, missing, values)
@@ -138,14 +139,14 @@ def read_user_table(
         for name, counts in unasked_gaps(path, [label, *groups], table, missing).items():
             report_gaps(name, counts)
     features = table.drop(columns=[label, *groups, *dropped])
-    require(features.shape[1] > 0, f"{path} has no column that is left as a feature.")
+    require(features.shape[1] > 0, f"{path} has no columns left to use as features.")
     return UserTable(path, labels, stated, features, list(missing), list(values))
 
 
 def unasked_gaps(
     path: Path, names: Sequence[str], table: pd.DataFrame, asked: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Words that were taken for gaps unasked, and in how many rows, by column: one of them may be a value."""
+    """Words read as gaps that are not in ``asked``, with their row counts, by column; some may be values."""
     gaps = {}
     for name, column in read_words(path, names).items():
         taken = column[table[name].isna().to_numpy() & column.notna().to_numpy()].value_counts()
@@ -156,7 +157,7 @@ def unasked_gaps(
 
 
 def held_out(rows: int, share: float, seed: int) -> np.ndarray:
-    """Which rows are kept out of fitting, a share drawn by the seed."""
+    """Mask of the rows kept out of fitting, a share drawn by the seed."""
     chosen = np.zeros(rows, dtype=bool)
     chosen[np.random.default_rng([seed, 1]).permutation(rows)[: round(share * rows)]] = True
     return chosen
@@ -169,12 +170,12 @@ def _audit_held_out(
     groups: pd.DataFrame,
     say: Callable[[str], None],
 ) -> Audit | None:
-    """Audit rows that nothing has seen, where they can be; the model is saved already, and stays."""
+    """Audit the rows kept out of fitting, or report why not; the model is already saved either way."""
     if not len(features) or is_missing(label).all() or groups.isna().any(axis=1).all():
-        say("No rows were held out that state label and group, so nothing is audited.")
+        say("No held-out row states label and group, so there is no audit.")
         return None
     try:
         return audit(label, model.predict(features), groups, X=features, model=model)
     except InputError as reason:
-        say(f"The rows held out could not be audited: {reason}")
+        say(f"The held-out rows could not be audited: {reason}")
         return None

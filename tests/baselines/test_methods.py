@@ -138,8 +138,8 @@ def test_bad_input() -> None:
     for name, words in (
         ("pseudo_labels", "no row states its group"),
         ("fairda", "no source domain"),
-        ("stated_rows", "nothing is left to train on"),
-        ("stated_risk", "nothing to compare"),
+        ("stated_rows", "there is nothing to train on"),
+        ("stated_risk", "the risk cannot compare groups"),
         ("exponentiated_gradient", "no row states both"),
     ):
         with pytest.raises(InputError, match=words):

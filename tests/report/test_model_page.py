@@ -139,8 +139,8 @@ def test_pages_with_little_to_say(tmp_path: Path) -> None:
     model = tiny(lambdas=(0.0,)).fit(made.X, made.y)
     write_model_page(path, stored_model(model), None, "model")
     said = " ".join(text for _, text in Reader(path.read_text()).texts)
-    assert "that is to be fair to no group" in said
-    assert "No rows were audited. Audit new ones by: fairvae audit model DATA" in said
+    assert "designed to be fair to no group" in said
+    assert "No rows were audited. To audit new rows: fairvae audit model DATA" in said
     assert "Fitted in Python." in said
     assert lines_of(path, "Members to choose from")[1][2:4] == ["–", "–"]
     model.frontier_["error"] = np.nan

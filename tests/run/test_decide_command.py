@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.studies.deciding import DecideConfig
 from tests.support.command_line import SYNTHETIC, run
 
 
@@ -16,7 +18,9 @@ from tests.support.command_line import SYNTHETIC, run
 def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert run(*SYNTHETIC, "--epochs", "6", "--lr", "0.01", "--refine-decisions", "0", "--out", out) == 0
-    assert run("decide", out, "--part", part, "--member", "1", "--risk-weight", "3", "--device", "cpu") == 0
+    assert (
+        run("decide", out, "--part", part, "--member", "1", "--decision-lambda", "3", "--device", "cpu") == 0
+    )
     assert "labels differ from rounding" in capsys.readouterr().out
     results = json.loads((out / f"decisions-{part}.json").read_text())
     assert results["objective"]["decided"] <= results["objective"]["rounded"]
@@ -37,7 +41,8 @@ def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest
         (["--part", "train"], "unknown part 'train'"),
         (["--rule", "descend"], "Did you mean 'descent'"),
         (["--member", "2"], "the model has members 0 to 1"),
-        (["--risk-weight", "-1"], "risk_weight must be finite and not negative"),
+        (["--lambda", "0.3"], r"no member of the model has λ = 0\.3; its members have 0, 0\.5\."),
+        (["--decision-lambda", "-1"], "decision_lambda must be finite and not negative"),
         (["--draws", "0"], "draws must be at least 1"),
     ],
 )
@@ -49,6 +54,23 @@ def test_decide_refuses_bad_input(
     assert run("decide", out, "--device", "cpu", *arguments) == 2
     assert re.search(complaint, capsys.readouterr().err)
     assert not list(out.glob("decisions-*"))
+
+
+def test_decide_takes_a_member_by_its_lambda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert run(*SYNTHETIC, "--out", out) == 0
+    written = []
+    for choice in (("--member", "1"), ("--lambda", "0.5"), ("--lambda", "0.50", "--seed", "0")):
+        assert run("decide", out, *choice, "--device", "cpu") == 0
+        written.append([(out / f"decisions-test.{ending}").read_text() for ending in ("csv", "json")])
+    assert written[0] == written[1] == written[2]
+    results = json.loads(written[0][1])
+    assert (results["member"], results["lambda"]) == (1, 0.5)
+    with pytest.raises(SystemExit, match="2"):
+        run("decide", out, "--member", "1", "--lambda", "0.5")
+    assert "not allowed with argument" in capsys.readouterr().err
+    with pytest.raises(InputError, match="give member or lambda_, not both"):
+        DecideConfig(member=1, lambda_=0.5)
 
 
 def test_decide_refuses_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,8 @@ def test_an_error_shows_the_flags_that_the_command_has() -> None:
     assert in_flags(error, argparse.Namespace(data_dir=None)) == "no room. See --data-dir."
     assert in_flags(error, argparse.Namespace()) == "no room."
     assert in_flags(InputError("no room."), argparse.Namespace(out="here")) == "no room."
+    unknown = InputError("no such member.", "lambda_")
+    assert in_flags(unknown, argparse.Namespace(lambda_=1.0)) == "no such member. See --lambda."
 
 
 def test_an_error_keeps_its_parameters_between_processes() -> None:

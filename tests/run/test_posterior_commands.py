@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from pyro_fairvae.data import Table
+from pyro_fairvae.storage.model_folder import DRAWS
 from tests.support.command_line import SYNTHETIC, run
 
 CALIBRATED = [*SYNTHETIC, "--intervals", "calibrated"]
@@ -51,6 +53,8 @@ def test_inspect_one_member_and_several_runs(
     of_member = json.loads((runs[0] / "posterior.json").read_text())["members"][1]["a"]["0"]["unavailable"]
     printed = capsys.readouterr().out
     assert "member 1 (λ = 0.5)" in printed
+    assert run("inspect", runs[0], "--lambda", "0.5", "--out", tmp_path) == 0
+    assert capsys.readouterr().out == printed
     line = next(line for line in printed.splitlines() if line.startswith("0 ") and "unavailable" in line)
     assert float(line.split()[5]) == pytest.approx(of_member["mean"], abs=0.02)
     assert run("inspect", *runs, "--out", tmp_path) == 0
@@ -68,18 +72,18 @@ def test_inspect_refuses_what_it_cannot_show(
         ([tmp_path], "it has no model.json"),
         ([*runs], "name a folder for their figures"),
         ([runs[0], "--member", "7"], "has members 0 to 1"),
+        ([runs[0], "--lambda", "0.3"], "has λ = 0.3; its members have 0, 0.5."),
         ([runs[0], "--member", "0", "--source", "calibrated"], "a member's posterior is its guide's"),
+        ([runs[0], "--lambda", "0.5", "--source", "calibrated"], "a member's posterior is its guide's"),
         ([runs[0], "--source", "guid"], "Did you mean 'guide'"),
     ):
         assert run("inspect", *arguments) == 2
         assert complaint in capsys.readouterr().err
     broken = tmp_path / "broken"
-    broken.mkdir()
-    for name in ("config.json", "model.json", "weights.safetensors"):
-        (broken / name).write_bytes((runs[0] / name).read_bytes())
-    (broken / "draws.safetensors").write_bytes(b"no tensors")
+    shutil.copytree(runs[0], broken)
+    (broken / DRAWS).write_bytes(b"no tensors")
     assert run("inspect", broken) == 2
-    assert "draws.safetensors is damaged" in capsys.readouterr().err
+    assert f"{DRAWS} is damaged" in capsys.readouterr().err
 
 
 def test_priors_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -214,7 +214,7 @@ def test_a_fit_that_was_stopped_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", save_and_stop)
         assert run(*command) == 130
-    assert "The same command goes on" in capsys.readouterr().err
+    assert "Run the same command again to continue" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
     assert run(*command, "--seed", "1") == 2
     assert "checkpoint of another config" in one_line(capsys)
@@ -300,7 +300,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--group", "hired"], "'hired' cannot be both the label and a group"),
         (None, ["--drop", "hired"], "'hired' is the label or a group.*leave it out of drop. See --drop"),
         (None, ["--drop", "sex"], "'sex' is the label or a group"),
-        (None, ["--drop", "id,note,age,years,town,citizen"], "no column that is left as a feature"),
+        (None, ["--drop", "id,note,age,years,town,citizen"], "no columns left to use as features"),
         (None, ["--label", "age"], "Unknown label type: y has"),
         (None, ["--label", "id", "--drop", "note"], "numbers and identifiers are not classes"),
         (None, ["--group", "sex,note", "--drop", "id"], "numbers and identifiers are not groups"),
@@ -310,7 +310,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--holdout", "-0.1"], "holdout must be within"),
         (None, ["--holdout", "nan"], "holdout must be within"),
         (None, ["--holdout", "0.99"], "n_samples=2 is too small|labels are missing|has one"),
-        (None, ["--lambdas", "0;1"], "--lambdas expects numbers with commas between, got '0;1'"),
+        (None, ["--lambdas", "0;1"], "--lambdas expects numbers separated by commas, got '0;1'"),
         (None, ["--lambdas", "0,-1"], "finite and not negative, got -1"),
         (None, ["--lambdas", ""], "no λ was given"),
         (None, ["--max-disparity", "2"], r"max_disparity must be within \[0, 1\], got 2"),

@@ -128,5 +128,5 @@ def test_a_checkpoint_of_another_fit_is_discarded_where_a_model_may_be(
     assert run(*others) != 0
     assert "delete it to start anew" in capsys.readouterr().err
     assert run(*others, "--overwrite") == 0
-    assert "A checkpoint of another fit is discarded." in capsys.readouterr().err
+    assert "Discarding the checkpoint of another fit." in capsys.readouterr().err
     assert not (out / "checkpoint.pt").exists()

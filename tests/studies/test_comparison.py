@@ -227,7 +227,7 @@ def test_without_the_plain_method_the_least_error_is_the_limit() -> None:
     results = some_points({"fair_ssvae": [[(0.15, 0.09), (0.17, 0.04)]], "rival": [[(0.16, 0.02)]]})
     found = dominance_table(results, budgets=(0.0, 0.01))
     assert found["best"].tolist() == ["fair_ssvae", "rival"]
-    assert found["verdict"].tolist() == ["no rival within", ALIKE]
+    assert found["verdict"].tolist() == ["no other within", ALIKE]
 
 
 def test_a_seed_without_the_plain_method_is_left_out() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from pyro_fairvae.auditing import audit
+from pyro_fairvae.base.documents import check_document
 from pyro_fairvae.baselines import METHODS, Task
 from pyro_fairvae.channels.priors import PRIOR_PRESETS
 from pyro_fairvae.data import DATASETS, Missingness, Splits, split, synthetic
@@ -25,7 +26,8 @@ from pyro_fairvae.inference.training import fit
 from pyro_fairvae.nn.trunks import TRUNKS
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS, gaps
 from pyro_fairvae.risks.custom import CUSTOM
-from pyro_fairvae.storage.model_folder import fit_content, fit_from
+from pyro_fairvae.schema.documents import FitDocument
+from pyro_fairvae.storage.stored_model import fit_content, fit_from
 from pyro_fairvae.studies.config import DataConfig
 from tests.support.command_line import SYNTHETIC, run
 from tests.support.small import small_settings
@@ -110,8 +112,11 @@ def test_a_trunk(parts: Splits) -> None:
     names = [name for name in fitted.program.state() if "trunk" in name]
     assert {name.rsplit("/", 1)[-1] for name in names} == {"weight", "bias"}
     assert len(names) == 2
-    columns, attributes = parts.train.columns, parts.train.group_attributes
-    restored = fit_from(*fit_content(fitted), columns, parts.test.classes, attributes, torch.device("cpu"))
+    content, tensors = fit_content(fitted)
+    document = check_document(content, FitDocument, "here", "a fit")
+    assert parts.test.encoder is not None
+    described = parts.test.encoder, np.array(parts.test.classes), parts.train.group_attributes
+    restored = fit_from(document, tensors, *described, torch.device("cpu"))
     x = parts.test.features
     assert torch.equal(restored.predict_proba(x), fitted.predict_proba(x))
 

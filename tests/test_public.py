@@ -131,7 +131,7 @@ def test_audit_is_the_function_whatever_was_imported_before() -> None:
     from pyro_fairvae import audit
 
     assert inspect.isfunction(audit)
-    assert audit is pyro_fairvae.auditing
+    assert audit is pyro_fairvae.audit
 
 
 def sections(docstring: str) -> set[str]:

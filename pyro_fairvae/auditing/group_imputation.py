@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing.control_variates import AuditedRows
-from pyro_fairvae.data.table_encoder import FrameEncoder, numbers_of
+from pyro_fairvae.data.table_encoder import TableEncoder, numbers_of
 
 TREE_FOLDS = 5
 FEWEST_OF_GROUP = 10  # stating rows of each group that learning needs
@@ -41,7 +41,7 @@ def impute_groups(table: pd.DataFrame, rows: AuditedRows, seed: int) -> np.ndarr
 
 def _features(table: pd.DataFrame, rows: AuditedRows) -> tuple[np.ndarray, np.ndarray]:
     """Numbers as they are, categories, label and decision as codes, and which are codes."""
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     aligned = encoder.aligned(table)
     numbers = [numbers_of(aligned[column.name]) for column in encoder.numbers]
     categories = (column.codes(aligned[column.name]) for column in encoder.categories)

@@ -98,7 +98,7 @@ class Category:
 
 
 @dataclass(frozen=True)
-class FrameEncoder:
+class TableEncoder:
     """The encoding of the columns of a table as features; ``left_out`` are uninformative columns."""
 
     names: tuple[str, ...]
@@ -109,7 +109,7 @@ class FrameEncoder:
     @staticmethod
     def learn(
         table: pd.DataFrame, most_categories: int = MOST_CATEGORIES, keep_all: bool = False
-    ) -> FrameEncoder:
+    ) -> TableEncoder:
         """Learn from a table; uninformative columns are left out, with a warning that names them.
 
         With ``keep_all`` the columns do not depend on which rows of a table are used: a categorical column
@@ -136,7 +136,7 @@ class FrameEncoder:
             bool(numbers or categories),
             f"none of the {len(names)} columns can be used as a feature: {'; '.join(left_out.values())}.",
         )
-        return FrameEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
+        return TableEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
 
     def kind_of(self, name: str) -> str:
         """The kind of a column of the table: number, category or left out."""
@@ -190,9 +190,9 @@ class FrameEncoder:
         return dataclasses.asdict(self)
 
     @staticmethod
-    def from_dict(content: dict[str, Any]) -> FrameEncoder:
+    def from_dict(content: dict[str, Any]) -> TableEncoder:
         """The encoder from the output of :meth:`to_dict`; raises if the content is invalid."""
-        encoder = FrameEncoder(
+        encoder = TableEncoder(
             tuple(content["names"]),
             tuple(Number(**fields) for fields in content["numbers"]),
             tuple(

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
@@ -49,7 +49,7 @@ class Complete(Labelled):
     columns: Columns | Pixels
     classes: tuple[str, ...]
     attributes: Attributes
-    encoder: FrameEncoder | None = None  # the encoder that computed x from a table
+    encoder: TableEncoder | None = None  # the encoder that computed x from a table
 
     @property
     def features(self) -> Features:
@@ -91,7 +91,7 @@ class Table(Labelled):
         have the same columns.
         """
         frame = self.frame
-        encoder = FrameEncoder.learn(frame.iloc[parts[standard]], keep_all=True)
+        encoder = TableEncoder.learn(frame.iloc[parts[standard]], keep_all=True)
         x = encoder.encode(frame)
         return {
             name: Complete(

@@ -12,20 +12,20 @@ import torch
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import is_missing, word_of
-from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.schema.observed import Observed
 
 
 @dataclass(frozen=True)
-class OwnTable:
+class CodedTable:
     """Features, and the stated label and group of each row as codes; the last code is ∅."""
 
     x: Floats
     y_obs: Integers
     a_obs: Integers
-    encoder: FrameEncoder
+    encoder: TableEncoder
     classes: np.ndarray
     attributes: Attributes
 

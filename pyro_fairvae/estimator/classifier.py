@@ -24,8 +24,8 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.data.coded_columns import code_groups, code_labels
-from pyro_fairvae.data.table_encoder import FrameEncoder, as_frame, check_names
-from pyro_fairvae.data.user_table import OwnTable
+from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
+from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
 from pyro_fairvae.estimator.validation import check_groups, check_labels
@@ -212,8 +212,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             )
         a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
         device = resolve_device(self.device)
-        encoder = FrameEncoder.learn(frame)
-        table = OwnTable(encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes)
+        encoder = TableEncoder.learn(frame)
+        table = CodedTable(encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes)
         seed = self._seed()
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
@@ -528,7 +528,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if sensitive_features is not None:
             a_obs = code_groups(sensitive_features, self.missing_values, self.attributes_).outcomes
             require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
-        table = OwnTable(x.numpy(), y_obs, a_obs, self.encoder_, self.classes_, self.attributes_)
+        table = CodedTable(x.numpy(), y_obs, a_obs, self.encoder_, self.classes_, self.attributes_)
         return table.observed()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -11,7 +11,7 @@ import torch
 from pyro_fairvae.base.documents import check_document
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import flatten
-from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.documents import FitDocument
@@ -59,7 +59,7 @@ def _plain(name: str, value: Any) -> Any:
 def restore_estimator(model: Any, stored: StoredModel) -> None:
     """Set a new estimator to the state of a stored model, which may come from a run without one."""
     require(
-        isinstance(stored.columns, FrameEncoder),
+        isinstance(stored.columns, TableEncoder),
         "it is a model of images, which the estimator does not support; use its folder with the commands "
         "inspect, decide and report.",
     )

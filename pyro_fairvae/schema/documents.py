@@ -44,13 +44,13 @@ class Rate(_Strict):
 ChannelRates = dict[str, dict[str, Rate]]
 
 
-class MemberPosterior(_Strict):
+class MemberPosterior(_Strict, kw_only=True):
     """The guide's posterior of one member."""
 
+    lambda_: float = field(name="lambda")
     epoch: Natural
     a: ChannelRates
     y: ChannelRates
-    lambda_: float = field(name="lambda")
 
 
 class PosteriorDocument(_Strict):
@@ -63,12 +63,12 @@ class PosteriorDocument(_Strict):
     members: list[MemberPosterior]
 
 
-class MemberResults(_Strict):
+class MemberResults(_Strict, kw_only=True):
     """Metrics of one member, by name."""
 
+    lambda_: float = field(name="lambda")
     val: dict[str, Number]
     test: dict[str, Number]
-    lambda_: float = field(name="lambda")
     group_accuracy: Number = None
 
 
@@ -81,13 +81,13 @@ class ResultsDocument(_Strict):
     imputation: dict[str, dict[str, dict[str, Number]]] = {}
 
 
-class Frontier(_Strict):
+class Frontier(_Strict, kw_only=True):
     """Error and disparity of each member on rows held out of training."""
 
+    lambda_: list[float] = field(name="lambda")
     error: list[Number]
     disparity: list[Number]
     standard_error: list[Number]
-    lambda_: list[float] = field(name="lambda")
 
 
 class NumberColumn(_Strict):

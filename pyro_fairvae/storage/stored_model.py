@@ -18,7 +18,7 @@ from pyro_fairvae.base.documents import finite_or_nan
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.data.coded_columns import word_of
-from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
@@ -49,16 +49,54 @@ CLASS_KINDS: dict[str, tuple[type, str]] = {  # type of classes, and kinds of ar
 
 @dataclass(frozen=True)
 class StoredModel:
-    """Everything that a folder holds about a model.
+    """Everything that a folder holds about a model, whether ``fairvae train`` or ``fairvae fit`` wrote it.
 
-    ``columns`` describes how a row of a table becomes features, or that rows are images. ``frontier`` has a
-    line for each member, evaluated on rows held out of training. ``posterior`` is the result of
-    :func:`summarise`, who withholds, and ``draws`` are the draws behind it, by source, channel and row.
-    ``parameters`` are those of the estimator if one was fitted.
+    Attributes
+    ----------
+    fit : Fit
+        The trained members: ``fit.predict_proba`` and ``fit.decide`` take encoded features.
+    columns : TableEncoder or Pixels
+        How a row of a table becomes features, or that rows are images.
+    classes : ndarray
+        The classes, in the order of the scores.
+    attributes : Attributes
+        The sensitive attributes and their groups.
+    knows_groups : bool
+        Whether groups were given; without them nothing was made fair.
+    selected : int
+        The member that decides.
+    metric : str
+        The metric by which it was selected.
+    frontier : DataFrame
+        λ, error, disparity and its standard error of each member, on rows held out of training.
+    posterior : dict
+        The result of :func:`summarise`: who withholds.
+    summary : dict
+        Counts of the rows that the model was fitted to.
+    source : dict
+        Names of the label and the groups, and how the table was read; empty for rows given in Python.
+    draws : mapping of str to ndarray
+        Draws behind ``posterior``, by source, channel and row.
+    parameters : dict or None
+        Those of the estimator if one was fitted.
+    feature_names : tuple of str
+        Columns of the table, in order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyro_fairvae import FairSSVAEClassifier, load, synthetic
+    >>> table = synthetic(rows=60)
+    >>> small = FairSSVAEClassifier(lambdas=(0.0,), epochs=1, hidden=4, layers=1, intervals="given_h")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     small.fit(table.frame, table.y, table.a).save(folder, overwrite=True)
+    ...     model = load(folder)
+    >>> model.fit.lambdas, model.attributes.group_names, model.classes.tolist()
+    ((0.0,), ('0', '1'), [0, 1])
     """
 
     fit: Fit
-    columns: FrameEncoder | Pixels
+    columns: TableEncoder | Pixels
     classes: np.ndarray
     attributes: Attributes
     knows_groups: bool
@@ -93,8 +131,37 @@ class StoredModel:
         write_model(folder, body, tensors, self.draws, overwrite)
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> StoredModel:
-    """The model of a folder, as ``fairvae train`` or ``fairvae fit`` wrote it; no code from it is run."""
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> StoredModel:
+    """The model in a folder that ``fairvae train``, ``fairvae fit`` or an estimator's ``save`` wrote.
+
+    No code from the folder is run, and nothing is trained or optimised.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``model.json``, ``weights.safetensors`` and, but for older models, ``draws.safetensors``.
+    device : torch.device or str
+        Where the networks go.
+
+    Returns
+    -------
+    StoredModel
+        The model, its frontier and its posterior.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no model, or a damaged one.
+
+    Examples
+    --------
+    >>> from pyro_fairvae import load
+    >>> load("no-such-folder")
+    Traceback (most recent call last):
+        ...
+    pyro_fairvae.base.errors.InputError: no-such-folder is not the folder of a model: it has no model.json.
+    """
+    folder = Path(folder)
     document, tensors, draws = read_model(folder)
     with restoring(folder):
         return _restored(document, tensors, draws, torch.device(device))
@@ -184,7 +251,7 @@ def fit_content(fit: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def fit_from(
     document: FitDocument,
     tensors: dict[str, Tensor],
-    columns: FrameEncoder | Pixels,
+    columns: TableEncoder | Pixels,
     classes: np.ndarray,
     attributes: Attributes,
     device: torch.device,
@@ -254,19 +321,19 @@ def _check_sizes(
     )
 
 
-def columns_content(columns: FrameEncoder | Pixels) -> dict[str, Any]:
+def columns_content(columns: TableEncoder | Pixels) -> dict[str, Any]:
     """Columns as plain JSON types."""
     if isinstance(columns, Pixels):
         return {"type": "images", "channels": columns.channels, "side": columns.side}
     return {"type": "table", **columns.to_dict()}
 
 
-def columns_from(content: TableColumns | ImageColumns) -> FrameEncoder | Pixels:
+def columns_from(content: TableColumns | ImageColumns) -> TableEncoder | Pixels:
     """The columns of :func:`columns_content`."""
     if isinstance(content, ImageColumns):
         return Pixels(content.channels, content.side)
     plain = as_plain(content)
-    return FrameEncoder.from_dict({name: value for name, value in plain.items() if name != "type"})
+    return TableEncoder.from_dict({name: value for name, value in plain.items() if name != "type"})
 
 
 def classes_content(classes: np.ndarray) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pyro_fairvae.base.files import make_folder, write_csv, write_json
 from pyro_fairvae.base.options import build
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import Complete, Splits, hide, split
-from pyro_fairvae.data.table_encoder import FrameEncoder
+from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.user_table import counted
 from pyro_fairvae.evaluation.members import evaluate_members, score_imputers
 from pyro_fairvae.inference import checkpoint
@@ -141,7 +141,7 @@ def _classes(names: tuple[str, ...]) -> np.ndarray:
     return np.array([int(name) for name in names]) if numbers else np.array(names)
 
 
-def _columns(test: Complete) -> FrameEncoder | Pixels:
+def _columns(test: Complete) -> TableEncoder | Pixels:
     if isinstance(test.columns, Pixels):
         return test.columns
     assert test.encoder is not None
@@ -178,7 +178,7 @@ def _summary(parts: Splits) -> dict[str, Any]:
     }
 
 
-def _column_summary(train: Observed, encoder: FrameEncoder | None) -> list[dict[str, Any]]:
+def _column_summary(train: Observed, encoder: TableEncoder | None) -> list[dict[str, Any]]:
     if encoder is None:
         return []
     assert isinstance(train.x, torch.Tensor)

@@ -20,10 +20,10 @@ from pyro_fairvae.data.table_encoder import (
     FARTHEST,
     FEWEST_IN_CATEGORY,
     MOST_CATEGORIES,
-    FrameEncoder,
+    TableEncoder,
     as_frame,
 )
-from pyro_fairvae.data.user_table import OwnTable
+from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.schema.attributes import Attributes
 
 ROWS = 60
@@ -37,7 +37,7 @@ def numbers_with_gaps(rows: int = ROWS) -> pd.DataFrame:
 
 def encoded(**columns: Any) -> np.ndarray:
     table = pd.DataFrame(columns)
-    return FrameEncoder.learn(table).encode(table)
+    return TableEncoder.learn(table).encode(table)
 
 
 def standardised(values: Any) -> np.ndarray:
@@ -49,7 +49,7 @@ def standardised(values: Any) -> np.ndarray:
 def test_numbers_are_imputed_and_standardised_as_scikit_learn_does() -> None:
     table = numbers_with_gaps()
     new = numbers_with_gaps(200).iloc[ROWS:] * 3 + 1
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     imputer = SimpleImputer(strategy="median").fit(table)
     scaler = StandardScaler().fit(imputer.transform(table))
     for each in (table, new):
@@ -60,7 +60,7 @@ def test_numbers_are_imputed_and_standardised_as_scikit_learn_does() -> None:
 
 def test_gaps_are_flagged_in_blocks_of_their_own() -> None:
     table = numbers_with_gaps().assign(whole=np.arange(ROWS))
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     assert encoder.blocks == (("age is missing", 2), ("income is missing", 2))
     assert encoder.columns.numbers == 3
     flags = encoder.encode(table)[:, 3:]
@@ -74,7 +74,7 @@ def test_gaps_are_flagged_in_blocks_of_their_own() -> None:
 
 def test_a_constant_with_gaps_says_where_the_gaps_are() -> None:
     table = pd.DataFrame({"x": [0.1, np.nan, 0.1, 0.1, np.nan, 0.1, 0.1]})
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     x = encoder.encode(table)
     np.testing.assert_allclose(x[:, 0], 0, atol=1e-6)
     np.testing.assert_array_equal(x[:, 2], table["x"].isna())
@@ -103,7 +103,7 @@ def test_a_constant_with_gaps_says_where_the_gaps_are() -> None:
 )
 def test_numbers_of_every_type_become_the_same_numbers(column: pd.Series) -> None:
     table = pd.DataFrame({"x": column})
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     plain = [np.nan if pd.isna(value) else float(value) for value in column]
     x = encoder.encode(table)
     np.testing.assert_allclose(x[:, 0], standardised(plain), rtol=1e-6)
@@ -118,7 +118,7 @@ def test_dates_are_days_in_whatever_unit_they_are_kept(unit: str) -> None:
     days = np.array([0.0, 1.0, 5.5, 40.0])
     dates = pd.Series(pd.Timestamp("1999-12-30") + pd.to_timedelta(days * 86400, unit="s"))
     dates[4] = pd.NaT
-    encoder = FrameEncoder.learn(pd.DataFrame({"when": dates.astype("datetime64[us]")}))
+    encoder = TableEncoder.learn(pd.DataFrame({"when": dates.astype("datetime64[us]")}))
     expected = standardised([*days, np.nan])
     for each in (
         dates.astype(f"datetime64[{unit}]"),
@@ -164,13 +164,13 @@ def test_words_are_dummies_as_pandas_has_them(convert: Any) -> None:
     column = pd.Series(words()).mask(np.arange(ROWS) % 7 == 0)
     expected = pd.get_dummies(column.astype(object), dummy_na=True).to_numpy(float)
     table = pd.DataFrame({"w": convert(column)})
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     np.testing.assert_array_equal(encoder.encode(table), expected)  # categories that nobody has take no place
     np.testing.assert_array_equal(encoder.encode(pd.DataFrame({"w": column.astype(object)})), expected)
 
 
 def test_unseen_words_and_gaps_are_nowhere_if_there_is_no_place_for_them() -> None:
-    encoder = FrameEncoder.learn(pd.DataFrame({"w": words()}))
+    encoder = TableEncoder.learn(pd.DataFrame({"w": words()}))
     x = encoder.encode(pd.DataFrame({"w": ["a", "new", None, "d", np.nan, pd.NA]}))
     np.testing.assert_array_equal(x, [[1, 0, 0, 0], [0] * 4, [0] * 4, [0, 0, 0, 1], [0] * 4, [0] * 4])
 
@@ -180,7 +180,7 @@ def test_objects_of_mixed_types_are_known_by_their_words() -> None:
     table = pd.DataFrame({"m": pd.Series(mixed, dtype=object)})
     by_word = pd.Series(["1", "1", "1", "a", None, "True", "[2]", None], dtype=object)
     np.testing.assert_array_equal(
-        FrameEncoder.learn(table).encode(table), pd.get_dummies(by_word, dummy_na=True).to_numpy(float)
+        TableEncoder.learn(table).encode(table), pd.get_dummies(by_word, dummy_na=True).to_numpy(float)
     )
 
 
@@ -193,7 +193,7 @@ def test_rare_ones_of_many_categories_are_pooled() -> None:
     commonest = sorted(counts.index, key=lambda word: (-counts[word], word))[:MOST_CATEGORIES]
     assert counts[commonest].min() >= FEWEST_IN_CATEGORY
     table = pd.DataFrame({"c": column})
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     pooled = column.where(column.isin(commonest), "~")  # which sorts last
     x = encoder.encode(table)
     assert x.shape[1] == MOST_CATEGORIES + 1
@@ -212,7 +212,7 @@ def test_a_category_of_too_few_rows_is_pooled_where_there_are_too_many() -> None
     table = pd.DataFrame({"c": column})
     expected = (table["c"] == "often").to_numpy(float)
     np.testing.assert_array_equal(
-        FrameEncoder.learn(table).encode(table), np.stack([expected, 1 - expected], 1)
+        TableEncoder.learn(table).encode(table), np.stack([expected, 1 - expected], 1)
     )
 
 
@@ -229,7 +229,7 @@ def test_columns_that_say_nothing_are_left_out_and_named() -> None:
         }
     )
     with pytest.warns(UserWarning, match="left out") as caught:
-        encoder = FrameEncoder.learn(table)
+        encoder = TableEncoder.learn(table)
     (told,) = (str(each.message) for each in caught)
     for part in (
         "'nothing': all its values are missing",
@@ -259,7 +259,7 @@ def test_huge_and_tiny_numbers_are_standardised(scale: float) -> None:
 
 
 def test_what_is_far_out_at_prediction_stays_finite() -> None:
-    encoder = FrameEncoder.learn(pd.DataFrame({"x": [-1.0, 1.0]}))
+    encoder = TableEncoder.learn(pd.DataFrame({"x": [-1.0, 1.0]}))
     x = encoder.encode(pd.DataFrame({"x": [1e300, -1e300, 10**30, 5.0]}))
     np.testing.assert_allclose(x[:, 0], [FARTHEST, -FARTHEST, FARTHEST, 5])
 
@@ -267,7 +267,7 @@ def test_what_is_far_out_at_prediction_stays_finite() -> None:
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, 10**400])
 def test_infinity_is_refused_in_learning_and_in_prediction(wrong: Any) -> None:
     good, bad = (pd.DataFrame({"x": pd.Series([1, 2, each], dtype=object)}) for each in (3, wrong))
-    for call in (lambda: FrameEncoder.learn(bad), lambda: FrameEncoder.learn(good).encode(bad)):
+    for call in (lambda: TableEncoder.learn(bad), lambda: TableEncoder.learn(good).encode(bad)):
         with pytest.raises(InputError, match="'x' contains infinity in 1 rows"):
             call()
 
@@ -277,19 +277,19 @@ def test_a_table_without_a_usable_column_is_refused() -> None:
         pytest.warns(UserWarning, match="left out"),
         pytest.raises(InputError, match="none of the 2 columns can be used"),
     ):
-        FrameEncoder.learn(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
+        TableEncoder.learn(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
 
 
 @pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])
 def test_names_must_differ(names: list[Any]) -> None:
     table = pd.DataFrame([[1, 2], [3, 4]], columns=names)
     with pytest.raises(InputError, match=f"several columns are called '{names[0]}'"):
-        FrameEncoder.learn(table)
+        TableEncoder.learn(table)
 
 
 def test_a_column_that_is_gone_is_named_with_the_one_that_may_be_it() -> None:
     table = numbers_with_gaps()
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     with pytest.raises(InputError, match=r"lacks .*'income' \(is it 'Income' now\?\)"):
         encoder.encode(table.rename(columns={"income": "Income"}))
     with pytest.raises(InputError, match=r"fitted with: 'age'\."):  # 'income' is taken
@@ -307,13 +307,13 @@ def test_a_column_that_is_gone_is_named_with_the_one_that_may_be_it() -> None:
     ],
 )
 def test_numbers_that_are_words_or_dates_at_prediction_are_refused(column: Any, told: str) -> None:
-    encoder = FrameEncoder.learn(pd.DataFrame({"x": [1.0, 2.0]}))
+    encoder = TableEncoder.learn(pd.DataFrame({"x": [1.0, 2.0]}))
     with pytest.raises(InputError, match=f"'x' held numbers .* now holds values such as {told}"):
         encoder.encode(pd.DataFrame({"x": column}))
 
 
 def test_dates_that_are_numbers_at_prediction_are_refused() -> None:
-    encoder = FrameEncoder.learn(pd.DataFrame({"x": pd.to_datetime(["2020-01-01", "2020-01-02"])}))
+    encoder = TableEncoder.learn(pd.DataFrame({"x": pd.to_datetime(["2020-01-01", "2020-01-02"])}))
     with pytest.raises(InputError, match=r"'x' held dates .* such as '20200101'"):
         encoder.encode(pd.DataFrame({"x": [20200101]}))
 
@@ -325,7 +325,7 @@ def test_a_column_without_values_at_prediction_is_all_gaps(nothing: Any) -> None
         when=pd.date_range("2020-01-01", periods=ROWS),
         lasting=pd.to_timedelta(np.arange(ROWS), unit="ns"),
     )
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     x = encoder.encode(pd.DataFrame({name: pd.Series([nothing], dtype=object) for name in table}))
     medians = SimpleImputer(strategy="median").fit(table[["age", "income"]]).statistics_
     expected = [(medians[0] - encoder.numbers[0].mean) / encoder.numbers[0].deviation]
@@ -336,7 +336,7 @@ def test_a_column_without_values_at_prediction_is_all_gaps(nothing: Any) -> None
 def test_more_columns_and_another_order_change_nothing() -> None:
     table = numbers_with_gaps().assign(w=words(), more="x", yet_more=1j)
     known = ["w", "age", "income"]
-    encoder = FrameEncoder.learn(table[known])
+    encoder = TableEncoder.learn(table[known])
     x = encoder.encode(table[known])
     np.testing.assert_array_equal(encoder.encode(table[["more", "income", "yet_more", "age", "w"]]), x)
     shuffled = np.random.default_rng(0).permutation(ROWS)
@@ -345,7 +345,7 @@ def test_more_columns_and_another_order_change_nothing() -> None:
 
 def test_names_of_features_find_their_columns() -> None:
     table = numbers_with_gaps().assign(w=words())
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     x = encoder.encode(table)
     np.testing.assert_array_equal(x[:, encoder.columns.of("w")], pd.get_dummies(table["w"]).to_numpy(float))
     np.testing.assert_array_equal(x[:, encoder.columns.of("income is missing")][:, 1], table["income"].isna())
@@ -368,13 +368,13 @@ def of_all_kinds() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def learned(of_all_kinds: pd.DataFrame) -> FrameEncoder:
+def learned(of_all_kinds: pd.DataFrame) -> TableEncoder:
     with pytest.warns(UserWarning, match="'one'"):
-        return FrameEncoder.learn(of_all_kinds, most_categories=20)
+        return TableEncoder.learn(of_all_kinds, most_categories=20)
 
 
-def test_an_encoder_out_of_json_is_the_same(of_all_kinds: pd.DataFrame, learned: FrameEncoder) -> None:
-    again = FrameEncoder.from_dict(json.loads(json.dumps(learned.to_dict())))
+def test_an_encoder_out_of_json_is_the_same(of_all_kinds: pd.DataFrame, learned: TableEncoder) -> None:
+    again = TableEncoder.from_dict(json.loads(json.dumps(learned.to_dict())))
     assert again == learned
     np.testing.assert_array_equal(again.encode(of_all_kinds), learned.encode(of_all_kinds))
 
@@ -392,16 +392,16 @@ def test_an_encoder_out_of_json_is_the_same(of_all_kinds: pd.DataFrame, learned:
         lambda d: d["names"].append("more"),
     ],
 )
-def test_a_description_that_was_tampered_with_is_refused(learned: FrameEncoder, change: Any) -> None:
+def test_a_description_that_was_tampered_with_is_refused(learned: TableEncoder, change: Any) -> None:
     content = json.loads(json.dumps(learned.to_dict()))
     change(content)
     with pytest.raises(InputError, match="not one that was learned"):
-        FrameEncoder.from_dict(content)
+        TableEncoder.from_dict(content)
 
 
 def test_arrays_are_tables_with_numbered_columns() -> None:
     array = np.array([[1, "a"], [2.5, "b"], [None, "a"]], dtype=object)
-    encoder = FrameEncoder.learn(as_frame(array))
+    encoder = TableEncoder.learn(as_frame(array))
     assert encoder.names == ("0", "1")
     assert [encoder.kind_of(name) for name in encoder.names] == ["number", "category"]
     np.testing.assert_allclose(
@@ -426,14 +426,14 @@ def test_what_is_no_table_is_refused(wrong: Any, kind: type[Exception], told: st
 
 def test_complex_columns_are_refused() -> None:
     with pytest.raises(InputError, match="Complex data not supported: column 'z'"):
-        FrameEncoder.learn(pd.DataFrame({"z": [1j, 2, 3]}))
+        TableEncoder.learn(pd.DataFrame({"z": [1j, 2, 3]}))
 
 
-def test_a_summary_counts_by_hand(of_all_kinds: pd.DataFrame, learned: FrameEncoder) -> None:
+def test_a_summary_counts_by_hand(of_all_kinds: pd.DataFrame, learned: TableEncoder) -> None:
     rows = len(of_all_kinds)
     y_obs, a_obs = np.arange(rows) % 3, np.arange(rows) % 4
     frame = of_all_kinds.assign(many=[[each] for each in of_all_kinds["many"]])  # lists have no hash
-    table = OwnTable(
+    table = CodedTable(
         np.zeros((rows, 1), np.float32), y_obs, a_obs, learned, np.array([0.0, 1.0]),
         Attributes(("s", "t"), (("f", "m"), ("u", "v"))),
     )  # fmt: skip
@@ -458,7 +458,7 @@ def test_numbers_beside_words_in_a_list_stay_numbers() -> None:
 
 
 def test_a_column_that_is_not_the_same_any_more_is_told() -> None:
-    encoder = FrameEncoder.learn(pd.DataFrame({"town": ["Oslo", "Rome"] * 20}))
+    encoder = TableEncoder.learn(pd.DataFrame({"town": ["Oslo", "Rome"] * 20}))
     with pytest.warns(UserWarning, match="40 of 40 values of column 'town' .* 'oslo'; .* 'Oslo'"):
         encoder.encode(pd.DataFrame({"town": ["oslo", "rome"] * 20}))
     with warnings.catch_warnings():
@@ -473,5 +473,5 @@ def test_a_column_that_is_not_the_same_any_more_is_told() -> None:
      (["10", "A4"], False), (["True", "x"], False), (["x", "y"], False), (["1.5", "x"], False)],
 )  # fmt: skip
 def test_codes_are_told_from_words_that_any_reader_leaves_alone(values: list[str], is_text: bool) -> None:
-    (category,) = FrameEncoder.learn(pd.DataFrame({"code": values})).categories
+    (category,) = TableEncoder.learn(pd.DataFrame({"code": values})).categories
     assert category.is_text == is_text

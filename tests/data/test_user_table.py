@@ -7,20 +7,20 @@ import pandas as pd
 import pytest
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.data.table_encoder import FrameEncoder
-from pyro_fairvae.data.user_table import OwnTable
+from pyro_fairvae.data.table_encoder import TableEncoder
+from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.schema.attributes import Attributes
 
 
-def own_table(rows: int = 503, seed: int = 0) -> OwnTable:
+def own_table(rows: int = 503, seed: int = 0) -> CodedTable:
     """Rows of which the cells (y, a) have from a handful to a hundred."""
     draw = np.random.default_rng(seed)
     table = pd.DataFrame({"x": draw.normal(size=rows), "w": np.array(["a", "b"])[np.arange(rows) % 2]})
     y_obs = draw.choice(3, p=[0.5, 0.1, 0.4], size=rows)
     a_obs = draw.choice(4, p=[0.6, 0.05, 0.05, 0.3], size=rows)
-    encoder = FrameEncoder.learn(table)
+    encoder = TableEncoder.learn(table)
     groups = Attributes.single(("f", "m", "x"))
-    return OwnTable(encoder.encode(table), y_obs, a_obs, encoder, np.array(["no", "yes"]), groups)
+    return CodedTable(encoder.encode(table), y_obs, a_obs, encoder, np.array(["no", "yes"]), groups)
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.9])

@@ -57,7 +57,7 @@ def add_options(
 
     At most one of the options named in ``exclusive`` may be given.
     """
-    group = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group() if exclusive else parser
     for name, declared in options_of(cls).items():
         if name not in leave_out:
             container = group if name in exclusive else parser

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import DEFAULT_DATASET
-from pyro_fairvae.report.reproduction import PAGE, comparison_text, write_reproduction
+from pyro_fairvae.report.reproduction import REPRODUCTION_PAGE, comparison_text, write_reproduction
 from pyro_fairvae.studies.jobs import Left, Outcome
 from pyro_fairvae.studies.pools import BACKENDS
 from pyro_fairvae.studies.reproduction import GRID_PRESETS, ReproduceConfig, preset, reproduce
@@ -73,4 +73,4 @@ def run(arguments: argparse.Namespace) -> None:
         )
     write_reproduction(out, reproduction)
     print(f"\n{comparison_text(reproduction.results)}")
-    print(f"\nEverything is in {out}; read {out / PAGE}")
+    print(f"\nEverything is in {out}; read {out / REPRODUCTION_PAGE}")

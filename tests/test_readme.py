@@ -55,7 +55,7 @@ def test_the_example_that_opens_a_run_runs(monkeypatch: pytest.MonkeyPatch, tmp_
     run = f"train --dataset synthetic --lambdas 0,1 {small} --device cpu --quiet --out runs/demo"
     assert main(run.split()) == 0
     found: dict[str, object] = {}
-    exec(example_with('load(Path("runs/demo"))'), found)  # the README is ours
+    exec(example_with('load("runs/demo")'), found)  # the README is ours
     model, classifier = found["model"], found["classifier"]
     assert list(model.frontier["lambda"]) == [0.0, 1.0] == list(model.fit.lambdas)  # type: ignore[attr-defined]
     assert classifier.frontier_.equals(model.frontier)  # type: ignore[attr-defined]

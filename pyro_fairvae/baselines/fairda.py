@@ -27,8 +27,8 @@ from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
-    minimise,
     networks,
+    train_networks,
 )
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.nn.members import Members
@@ -50,7 +50,9 @@ def fit_fairda(task: Task, weights: Sequence[float]) -> NetworkClassifier:
         return cross_entropy(logits, labels, stated) + cross_entropy(critic_logits, groups[index])
 
     rows = torch.arange(train.rows, device=train.x.device)
-    minimise(loss, [*network.parameters(), *critic.parameters()], rows, settings, derive_seed(task.seed, 13))
+    train_networks(
+        loss, [*network.parameters(), *critic.parameters()], rows, settings, derive_seed(task.seed, 13)
+    )
     return NetworkClassifier(network, task.device)
 
 
@@ -75,7 +77,9 @@ def adapted_groups(task: Task) -> Tensor:
         return cross_entropy(logits, groups, inside) + adversarial
 
     rows = torch.arange(train.rows, device=train.x.device)
-    minimise(loss, [*network.parameters(), *critic.parameters()], rows, settings, derive_seed(task.seed, 18))
+    train_networks(
+        loss, [*network.parameters(), *critic.parameters()], rows, settings, derive_seed(task.seed, 18)
+    )
     guessed = NetworkClassifier(network, task.device).predict_proba(train.x)[0].argmax(-1)
     return torch.where(source, train.a_obs, guessed.to(train.a_obs.device))
 

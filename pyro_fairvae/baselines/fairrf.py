@@ -23,8 +23,8 @@ from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
-    minimise,
     networks,
+    train_networks,
 )
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import Columns
@@ -69,7 +69,7 @@ def _fit(task: Task, weights: Sequence[float], related: Sequence[str]) -> Networ
             -1
         )
 
-    minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
+    train_networks(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(network, task.device)
 
 

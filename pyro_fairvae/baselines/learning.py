@@ -63,7 +63,7 @@ class NetworkClassifier:
         return self.predict_proba(x).argmax(-1)
 
 
-def minimise(
+def train_networks(
     loss: Callable[[Tensor, float], Tensor],
     parameters: Iterable[nn.Parameter],
     rows: Tensor,
@@ -114,7 +114,7 @@ def learn_probabilities(task: Task, target: Tensor, rows: Tensor, outputs: int, 
         _, logits = network(task.seen(index), in_dims=(None,))
         return cross_entropy(logits, target[index])
 
-    minimise(loss, network.parameters(), rows, task.settings, derive_seed(task.seed, 11, purpose))
+    train_networks(loss, network.parameters(), rows, task.settings, derive_seed(task.seed, 11, purpose))
     return NetworkClassifier(network, task.device).predict_proba(task.train.x)[0].to(task.device)
 
 

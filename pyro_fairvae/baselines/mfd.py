@@ -28,8 +28,8 @@ from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
-    minimise,
     networks,
+    train_networks,
 )
 from pyro_fairvae.inference.training import check_lambdas
 
@@ -78,7 +78,7 @@ def _fit(task: Task, weights: Sequence[float], y: Tensor, a: Tensor) -> NetworkC
     def teach(index: Tensor, done: float) -> Tensor:
         return cross_entropy(teacher(task.seen(index), in_dims=(None,))[1], y[index])
 
-    minimise(teach, teacher.parameters(), rows, settings, derive_seed(task.seed, 15))
+    train_networks(teach, teacher.parameters(), rows, settings, derive_seed(task.seed, 15))
     student = networks(task, len(weights), train.classes)
     cells = cells_of(y, a, train.classes, train.groups, train.x.dtype)
     weight = as_weights(weights, train.like)
@@ -92,7 +92,7 @@ def _fit(task: Task, weights: Sequence[float], y: Tensor, a: Tensor) -> NetworkC
         apart = [squared_mmd(*block).sum((-1, -2)) for block in zip(*pieces, strict=True)]
         return cross_entropy(logits, y[index]) + weight * torch.stack(apart).mean(0)
 
-    minimise(loss, student.parameters(), rows, settings, derive_seed(task.seed, 13))
+    train_networks(loss, student.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(student, task.device)
 
 

@@ -30,8 +30,8 @@ from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
-    minimise,
     networks,
+    train_networks,
 )
 from pyro_fairvae.inference.training import check_lambdas, fit
 from pyro_fairvae.risks import RiskLoss
@@ -106,7 +106,7 @@ def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) ->
         return cross_entropy(logits, torch.where(stated, y_obs, 0), stated) + error + fair
 
     rows = torch.arange(train.rows, device=train.x.device)
-    minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
+    train_networks(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(network, task.device)
 
 

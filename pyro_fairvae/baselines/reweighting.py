@@ -23,8 +23,8 @@ from pyro_fairvae.baselines.learning import (
     NetworkClassifier,
     as_weights,
     cross_entropy,
-    minimise,
     networks,
+    train_networks,
 )
 from pyro_fairvae.inference.training import check_lambdas
 
@@ -46,7 +46,7 @@ def fit_reweighted(task: Task, weights: Sequence[float]) -> NetworkClassifier:
         return cross_entropy(logits, labels[index], stated[index] * of_row[index].pow(power))
 
     rows = torch.arange(train.rows, device=train.x.device)
-    minimise(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
+    train_networks(loss, network.parameters(), rows, settings, derive_seed(task.seed, 13))
     return NetworkClassifier(network, task.device)
 
 

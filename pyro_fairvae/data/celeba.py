@@ -240,7 +240,7 @@ def _first_or_none(folder: Path, names: Sequence[str]) -> Path | None:
     return next((folder / name for name in names if (folder / name).exists()), None)
 
 
-DATASETS = tuple(
+CELEBA_DATASETS = tuple(
     Dataset(
         name,
         (label, *(other for other in ATTRIBUTE_NAMES if other != label)),

@@ -19,7 +19,7 @@ FOR_IMAGES = {
     "elbo_weight": 1e-4, "kl_weight": 5.0, "latent": 16, "decoder_hidden": 32, "epochs": 20, "batch": 64,
     "lr": 2e-3, "weight_decay": 0.3,
 }  # fmt: skip
-MANY = 5  # number of values from which help gives their count and the first one
+MOST_LISTED = 5  # number of values from which help gives their count and the first one
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,6 @@ class Dataset:
 
     def in_words(self, names: tuple[str, ...]) -> str:
         """Labels or groups as a help text."""
-        if len(names) < MANY:
+        if len(names) < MOST_LISTED:
             return f"{', '.join(names)} for {self.name}"
         return f"any of {len(names)} attributes for {self.name} (default: {names[0]})"

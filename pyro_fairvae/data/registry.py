@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.adult import DATASET as ADULT
-from pyro_fairvae.data.celeba import DATASETS as CELEBA
+from pyro_fairvae.data.celeba import CELEBA_DATASETS as CELEBA
 from pyro_fairvae.data.dataset import AnyTable, Dataset
 from pyro_fairvae.data.synthetic import DATASET as SYNTHETIC
 

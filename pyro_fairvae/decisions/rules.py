@@ -16,17 +16,12 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.reports import Report, silent
 from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks import CellSums, ComposedRisk, ExpectedRisk
 from pyro_fairvae.risks.expectation import draw_cells
 
 ROWS_AT_ONCE = 256  # rows whose changes are evaluated at a time
-
-Report = Callable[[str], None]  # receives messages of progress
-
-
-def silent(words: str) -> None:
-    """Ignore messages of progress."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.schema.documents import CheckpointHeader
 
+CHECKPOINT = "checkpoint.pt"  # its name in a folder
 A_CHECKPOINT = "a checkpoint"
 REMEDY = "Delete it to start anew."
 

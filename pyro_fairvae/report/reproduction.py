@@ -40,7 +40,7 @@ from pyro_fairvae.studies.comparison import (
 from pyro_fairvae.studies.recovery import recovery_lines, summary_lines
 from pyro_fairvae.studies.reproduction import Reproduction
 
-PAGE = "report.html"
+REPRODUCTION_PAGE = "report.html"
 
 
 def write_reproduction(out: Path, reproduction: Reproduction) -> None:
@@ -50,7 +50,7 @@ def write_reproduction(out: Path, reproduction: Reproduction) -> None:
         for group, of_group in reproduction.results.groupby("group", sort=False)
     }
     reproduction_page(
-        out / PAGE,
+        out / REPRODUCTION_PAGE,
         reproduction.results,
         reproduction.recovery if len(reproduction.recovery) else None,
         asdict(reproduction.config),

@@ -24,7 +24,7 @@ from pyro_fairvae.risks.gaps import RISKS
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 # A metric of decisions, called with y, decisions, a, number of classes, weight of each row.
 OwnMetric = Callable[[np.ndarray, np.ndarray, np.ndarray, int, np.ndarray], float]
-RESERVED = ("error", "positive_rate", "risk", "standard_error", "deo_floor")  # names used in results
+RESULT_NAMES = ("error", "positive_rate", "risk", "standard_error", "deo_floor")  # names used in results
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def register(
     >>> register_risk("variance_between_groups", variance_between_groups, bound=0.5).name
     'variance_between_groups'
     """
-    require(name not in (*RISKS, *RESERVED), f"the risk {name!r} exists already; choose another name.")
+    require(name not in (*RISKS, *RESULT_NAMES), f"the risk {name!r} exists already; choose another name.")
     require(callable(function), f"the risk {name!r} must be a function, got {type(function).__name__}.")
     members, samples, rows, classes, groups = 2, 3, 40, 2, 2
     with seeded(0):

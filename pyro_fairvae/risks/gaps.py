@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 
-NOBODY = 1e-12  # a rate below which no row counts as decided for
+NEGLIGIBLE_RATE = 1e-12  # a rate below which no row counts as decided for
 LEAST_SHARE = 1e-6  # of the highest rate; a ratio of rates is capped below it
 
 
@@ -115,7 +115,7 @@ def excess_ratio(rates: Rates) -> Tensor:
     """
     highest = rates.rate.masked_fill(~rates.filled, -torch.inf).amax(-1)
     lowest = rates.rate.masked_fill(~rates.filled, torch.inf).amin(-1)
-    some = _comparable(rates) & (highest > NOBODY)
+    some = _comparable(rates) & (highest > NEGLIGIBLE_RATE)
     share = torch.where(some, lowest, 1.0) / torch.where(some, highest, 1.0)
     return (1 - share) / share.clamp(min=LEAST_SHARE)
 

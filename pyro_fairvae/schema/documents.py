@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-Number = int | float | None
+NumberOrNull = float | None
 Natural = Annotated[int, Meta(ge=0)]
 Plain = bool | int | float | str | None
-Option = Plain | list[Plain]
+OptionValue = Plain | list[Plain]
 
 
 class _Strict(Struct, forbid_unknown_fields=True):
@@ -23,28 +23,28 @@ class _Strict(Struct, forbid_unknown_fields=True):
 class RateInterval(_Strict):
     """Mean and 90 % interval of a rate."""
 
-    mean: Number
-    q05: Number
-    q95: Number
+    mean: NumberOrNull
+    q05: NumberOrNull
+    q95: NumberOrNull
 
 
 class Rate(_Strict):
     """Posterior summary of one outcome of a row of a channel."""
 
-    mean: Number
-    q05: Number
-    q95: Number
+    mean: NumberOrNull
+    q05: NumberOrNull
+    q95: NumberOrNull
     prior: RateInterval | None = None
-    contraction: Number = None
-    r_hat: Number = None
-    ess: Number = None
-    truth: Number = None
+    contraction: NumberOrNull = None
+    r_hat: NumberOrNull = None
+    ess: NumberOrNull = None
+    truth: NumberOrNull = None
 
 
 ChannelRates = dict[str, dict[str, Rate]]
 
 
-class MemberPosterior(_Strict, kw_only=True):
+class MemberPosteriorDocument(_Strict, kw_only=True):
     """The guide's posterior of one member."""
 
     lambda_: float = field(name="lambda")
@@ -60,16 +60,16 @@ class PosteriorDocument(_Strict):
     a: ChannelRates
     y: ChannelRates
     warnings: list[str]
-    members: list[MemberPosterior]
+    members: list[MemberPosteriorDocument]
 
 
 class MemberResults(_Strict, kw_only=True):
     """Metrics of one member, by name."""
 
     lambda_: float = field(name="lambda")
-    val: dict[str, Number]
-    test: dict[str, Number]
-    group_accuracy: Number = None
+    val: dict[str, NumberOrNull]
+    test: dict[str, NumberOrNull]
+    group_accuracy: NumberOrNull = None
 
 
 class ResultsDocument(_Strict):
@@ -78,16 +78,16 @@ class ResultsDocument(_Strict):
     members: list[MemberResults]
     metric: str
     selected: Natural
-    imputation: dict[str, dict[str, dict[str, Number]]] = {}
+    imputation: dict[str, dict[str, dict[str, NumberOrNull]]] = {}
 
 
 class Frontier(_Strict, kw_only=True):
     """Error and disparity of each member on rows held out of training."""
 
     lambda_: list[float] = field(name="lambda")
-    error: list[Number]
-    disparity: list[Number]
-    standard_error: list[Number]
+    error: list[NumberOrNull]
+    disparity: list[NumberOrNull]
+    standard_error: list[NumberOrNull]
 
 
 class NumberColumn(_Strict):
@@ -144,10 +144,10 @@ class GroupAttributes(_Strict):
 class FitDocument(_Strict):
     """A fit without its tensors."""
 
-    settings: dict[str, Option]
+    settings: dict[str, OptionValue]
     lambdas: list[float]
     chosen_epoch: list[Natural]
-    history: list[dict[str, Number]]
+    history: list[dict[str, int | float | None]]
 
 
 class ColumnSummary(_Strict):
@@ -170,7 +170,7 @@ class DataSummary(_Strict):
     held_out_rows: Natural
 
 
-class Source(_Strict):
+class SourceDocument(_Strict):
     """Where the rows of a model came from, and how its file was read; all empty for rows given in Python."""
 
     label: str = ""
@@ -197,7 +197,7 @@ class ModelDocument(_Strict):
     frontier: Frontier
     posterior: PosteriorDocument
     summary: DataSummary
-    source: Source
+    source: SourceDocument
     parameters: dict[str, Any] | None  # of the estimator that was fitted
     feature_names: list[str]
 
@@ -206,14 +206,14 @@ class MetricLine(_Strict):
     """A metric of an audit: with its interval, from stated rows alone, and bounds without assumption."""
 
     metric: str
-    estimate: Number
-    low: Number
-    high: Number
-    stated_estimate: Number
-    stated_low: Number
-    stated_high: Number
-    bound_low: Number
-    bound_high: Number
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_estimate: NumberOrNull
+    stated_low: NumberOrNull
+    stated_high: NumberOrNull
+    bound_low: NumberOrNull
+    bound_high: NumberOrNull
 
 
 class RateLine(_Strict):
@@ -221,12 +221,12 @@ class RateLine(_Strict):
 
     rate: str
     group: str
-    estimate: Number
-    low: Number
-    high: Number
-    stated_estimate: Number
-    stated_low: Number
-    stated_high: Number
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_estimate: NumberOrNull
+    stated_low: NumberOrNull
+    stated_high: NumberOrNull
     stated_rows: Natural
 
 
@@ -235,10 +235,10 @@ class GroupLine(_Strict):
 
     group: str
     stated: Natural
-    withhold: Number
-    withhold_low: Number
-    withhold_high: Number
-    withheld: Number
+    withhold: NumberOrNull
+    withhold_low: NumberOrNull
+    withhold_high: NumberOrNull
+    withheld: NumberOrNull
 
 
 class RowCounts(_Strict):
@@ -265,7 +265,7 @@ class AuditDocument(_Strict):
 class CheckpointHeader(_Strict):
     """The settings of the fit that a checkpoint belongs to."""
 
-    config: dict[str, Option]
+    config: dict[str, OptionValue]
 
 
 class VersionMark(_Strict):

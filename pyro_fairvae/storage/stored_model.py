@@ -30,7 +30,7 @@ from pyro_fairvae.schema.documents import (
     FitDocument,
     ImageColumns,
     ModelDocument,
-    Source,
+    SourceDocument,
     TableColumns,
     as_plain,
 )
@@ -206,7 +206,7 @@ def _restored(
         frontier[["lambda", "error", "disparity", "standard_error"]],
         _without_defaults(as_plain(document.posterior)),
         as_plain(document.summary),
-        {} if document.source == Source() else as_plain(document.source),
+        {} if document.source == SourceDocument() else as_plain(document.source),
         draws,
         document.parameters,
         tuple(document.feature_names),

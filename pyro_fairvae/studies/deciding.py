@@ -13,9 +13,10 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import write_csv, write_json
 from pyro_fairvae.base.options import option
+from pyro_fairvae.base.reports import Report, silent
 from pyro_fairvae.data import Missingness, Splits, hide
 from pyro_fairvae.data.coded_columns import word_of
-from pyro_fairvae.decisions.rules import RULES, DecisionProblem, Report, silent
+from pyro_fairvae.decisions.rules import RULES, DecisionProblem
 from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.custom import without_imports
@@ -58,7 +59,7 @@ class DecideConfig:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledRows:
     """Labels of rows, labels by rounding, and the model's probabilities for each row."""
 
     labels: Tensor  # (rows,)
@@ -82,7 +83,7 @@ class Labelled:
 
 def label_rows(
     model: StoredModel, table: Observed, config: DecideConfig, report: Report = silent
-) -> Labelled:
+) -> LabelledRows:
     """Labels of the rows of ``table`` that lower error and expected risk together."""
     fit = model.fit
     member = model.selected
@@ -107,7 +108,7 @@ def label_rows(
         "changed": int((decision.labels != rounded).sum()),
         "objective": {"rounded": decision.before, "decided": decision.after},
     }
-    return Labelled(decision.labels, rounded, log_q.exp(), imputed, results)
+    return LabelledRows(decision.labels, rounded, log_q.exp(), imputed, results)
 
 
 def decide_run(

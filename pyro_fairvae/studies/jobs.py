@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.base.reports import Report
 from pyro_fairvae.schema.documents import JobRecord, VersionMark
-from pyro_fairvae.studies.joint_fits import Report
 from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
 
 Kept = TypeVar("Kept", VersionMark, JobRecord)

@@ -15,6 +15,7 @@ import torch
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_json
+from pyro_fairvae.base.reports import Report
 from pyro_fairvae.data import Splits
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
@@ -22,8 +23,6 @@ from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.summaries import INTERVAL, Calibrated, calibrate_fit
 from pyro_fairvae.schema.documents import StudyRows
 from pyro_fairvae.schema.observed import Observed
-
-Report = Callable[[str], None]  # told of progress in words
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_csv
 from pyro_fairvae.base.options import build, option
+from pyro_fairvae.base.reports import Report
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, split
 from pyro_fairvae.data.registry import DRAWN_DATASET, names_help
@@ -23,7 +24,7 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import stack_features
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
+from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ import torch
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_csv
 from pyro_fairvae.base.options import build, option
+from pyro_fairvae.base.reports import Report
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, split
 from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.studies.config import DataConfig
-from pyro_fairvae.studies.joint_fits import Report, once, rates, train_jointly
+from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
 
 # Jiang, Fan, Li and Zhang (2025), Table 1: α and β, by group and level.
 PAPER = {key: rates for row in DATASETS.values() for key, rates in row.published.items()}

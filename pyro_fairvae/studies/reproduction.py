@@ -19,6 +19,7 @@ from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.options import build, flatten, option
+from pyro_fairvae.base.reports import Report
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, Splits, split, split_complete
@@ -34,7 +35,7 @@ from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
 from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, environment
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
-from pyro_fairvae.studies.joint_fits import JointFit, Report, rates
+from pyro_fairvae.studies.joint_fits import JointFit, rates
 from pyro_fairvae.studies.pools import BACKENDS, Job
 
 COMPARED = tuple(name for name, measure in MEASURES.items() if measure.compared)

@@ -20,6 +20,7 @@ from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.user_table import counted
 from pyro_fairvae.evaluation.members import evaluate_members, score_imputers
 from pyro_fairvae.inference import checkpoint
+from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.draws import keep_draws
@@ -32,7 +33,7 @@ from pyro_fairvae.storage.stored_model import StoredModel, load_model
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 
-CHECKPOINT, CONFIG, HISTORY = "checkpoint.pt", "config.json", "history.csv"
+CONFIG, HISTORY = "config.json", "history.csv"
 TEST_MASK = 3  # seed that hides values of test rows, to score the imputers
 RESULTS, POSTERIOR = "results.json", "posterior.json"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"

@@ -16,12 +16,10 @@ from pyro_fairvae.data.coded_columns import is_missing
 from pyro_fairvae.data.table_encoder import check_names
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from pyro_fairvae.inference.checkpoint import OtherConfig
+from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
 
-CHECKPOINT = "checkpoint.pt"
-
-Gaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the rows of each word in it
+ReportGaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the rows of each word in it
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def fit_table(
     seed: int = 0,
     overwrite: bool = False,
     report: Callable[[str], None] | None = None,
-    report_gaps: Gaps | None = None,
+    report_gaps: ReportGaps | None = None,
 ) -> FittedTable:
     """Fit ``model`` to the table in a file, and save it and its audit in the folder ``out``.
 
@@ -120,7 +118,7 @@ def read_user_table(
     missing: Sequence[str] = (),
     values: Sequence[str] = (),
     drop: Sequence[str] = (),
-    report_gaps: Gaps | None = None,
+    report_gaps: ReportGaps | None = None,
 ) -> UserTable:
     """Read a table and split its columns into label, groups and features."""
     require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")

@@ -222,7 +222,7 @@ def test_rivals_learn_from_images(parts: Splits, name: str) -> None:
 
 
 def test_methods_that_need_columns_are_refused_for_images() -> None:
-    with pytest.raises(InputError, match=r"FairRF.*not for images.*hard to name among pixels"):
+    with pytest.raises(InputError, match=r"FairRF.*not for images.*no named features"):
         ReproduceConfig(dataset="celeba", methods=("fair_ssvae", "fairrf_age"))
     methods = ReproduceConfig(dataset="celeba").all_methods
     assert not {"fairrf", "fairrf_age", "exponentiated_gradient"} & set(methods)

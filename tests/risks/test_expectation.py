@@ -261,7 +261,9 @@ def test_bad_settings_are_refused(wrong: dict[str, object], complaint: str) -> N
 
 
 def test_classes_outside_the_data_are_refused() -> None:
-    with pytest.raises(InputError, match=r"asked for classes \[0, 5\], but the data have the classes 0 to 1"):
+    with pytest.raises(
+        InputError, match=r"given risk_classes \[0, 5\], but the data have the classes 0 to 1"
+    ):
         RiskSettings(risk_classes=(0, 5)).check(2, 2)
 
 

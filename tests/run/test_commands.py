@@ -192,7 +192,7 @@ def test_an_infinite_whole_number_in_a_file_is_refused() -> None:
 
 def test_no_out_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*SYNTHETIC) == 2
-    assert "name one. See --out." in capsys.readouterr().err
+    assert "no output folder was given; give out. See --out." in capsys.readouterr().err
 
 
 def test_bad_input_is_one_message_with_the_bar_on_too(

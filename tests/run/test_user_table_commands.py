@@ -244,7 +244,7 @@ def test_a_model_is_replaced_only_when_told(
     assert "See --overwrite, --out." in error
     nothing_held_out = ("--holdout", "0", "--overwrite")
     assert run("fit", csv, *COLUMNS, *TINY, *nothing_held_out, "--out", out) == 0
-    assert "nothing is audited" in capsys.readouterr().err
+    assert "there is no audit" in capsys.readouterr().err
     assert FairSSVAEClassifier.load(out, "cpu").summary_["rows"] == 240
     assert not (out / "audit.json").exists()  # that of the model that was replaced
     assert run("report", out) == 0

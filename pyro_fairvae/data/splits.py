@@ -109,3 +109,22 @@ def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
 def _split_seeds(seed: int) -> list[int]:
     """Seeds of the order of rows, and of the values hidden in training and in validation."""
     return [int(state) for state in np.random.SeedSequence(seed).generate_state(3)]
+
+
+def random_share(rows: int, share: float, seed: int) -> np.ndarray:
+    """Mask of a share of the rows, drawn at random; those of a user table that are only audited."""
+    chosen = np.zeros(rows, dtype=bool)
+    chosen[np.random.default_rng([seed, 1]).permutation(rows)[: round(share * rows)]] = True
+    return chosen
+
+
+def stratified_share(y_obs: Integers, a_obs: Integers, share: float, seed: int) -> np.ndarray:
+    """Mask of a share of the rows, stratified by stated values; at least two rows are on either side."""
+    draw = np.random.default_rng(seed)
+    # Sort by stated values, at random within equal ones, and take rows at regular distances.
+    order = np.lexsort((draw.random(len(y_obs)), a_obs, y_obs))
+    wanted = min(max(round(share * len(order)), 2), len(order) - 2)
+    place = ((np.arange(wanted) + draw.random()) * len(order) / wanted).astype(int)
+    chosen = np.zeros(len(order), dtype=bool)
+    chosen[order[np.minimum(place, len(order) - 1)]] = True
+    return chosen

@@ -12,6 +12,7 @@ import torch
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import is_missing, word_of
+from pyro_fairvae.data.splits import stratified_share
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
@@ -45,13 +46,7 @@ class CodedTable:
     def parts(self, share: float, seed: int) -> tuple[Integers, Integers]:
         """Training and validation rows, stratified by stated values; ``share`` are for validation."""
         require(0 < share < 1, f"validation_fraction must be within (0, 1), got {share}.")
-        draw = np.random.default_rng(seed)
-        # Sort by stated values, at random within equal ones, and hold out rows at regular distances.
-        order = np.lexsort((draw.random(len(self.x)), self.a_obs, self.y_obs))
-        wanted = min(max(round(share * len(order)), 2), len(order) - 2)
-        place = ((np.arange(wanted) + draw.random()) * len(order) / wanted).astype(int)
-        held_out = np.zeros(len(order), dtype=bool)
-        held_out[order[np.minimum(place, len(order) - 1)]] = True
+        held_out = stratified_share(self.y_obs, self.a_obs, share, seed)
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
     def digest(self) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, audit
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.coded_columns import is_missing
+from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
@@ -91,7 +91,7 @@ def fit_table(
     )
     say = report or (lambda words: None)
     table = read_user_table(path, label, groups, missing, values, drop, report_gaps)
-    audited = held_out(len(table.features), holdout, seed)
+    audited = random_share(len(table.features), holdout, seed)
     model = FairSSVAEClassifier() if model is None else model
     model.set_params(random_state=seed, checkpoint=out / CHECKPOINT)
     kept = (table.features[~audited], table.label[~audited], table.groups[~audited])
@@ -152,13 +152,6 @@ def unasked_gaps(
         if counts:
             gaps[str(name)] = counts
     return gaps
-
-
-def held_out(rows: int, share: float, seed: int) -> np.ndarray:
-    """Mask of the rows kept out of fitting, a share drawn by the seed."""
-    chosen = np.zeros(rows, dtype=bool)
-    chosen[np.random.default_rng([seed, 1]).permutation(rows)[: round(share * rows)]] = True
-    return chosen
 
 
 def _audit_held_out(

@@ -256,7 +256,7 @@ def test_a_value_that_only_held_out_rows_have_does_not_cost_the_fit(
     column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audited = np.arange(240) < 48
-    monkeypatch.setattr(user_fit, "held_out", lambda *_: audited)
+    monkeypatch.setattr(user_fit, "random_share", lambda *_: audited)
     table = people()
     table.loc[:5, column] = "another"
     path, out = tmp_path / "people.csv", tmp_path / "model"

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.studies import user_fit
 from tests.support.user_tables import tiny
@@ -45,9 +46,9 @@ def test_words_that_were_taken_for_gaps_are_counted(table: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "share"), [(10, 0.2), (7, 0.5), (100, 0.0), (3, 0.99)])
 def test_a_share_of_rows_is_held_out(rows: int, share: float) -> None:
-    chosen = user_fit.held_out(rows, share, 3)
+    chosen = random_share(rows, share, 3)
     assert (chosen.shape, chosen.sum()) == ((rows,), round(share * rows))
-    assert (chosen == user_fit.held_out(rows, share, 3)).all()
+    assert (chosen == random_share(rows, share, 3)).all()
 
 
 def test_a_fit_from_python_is_in_its_folder(table: Path, tmp_path: Path) -> None:

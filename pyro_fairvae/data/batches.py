@@ -49,4 +49,5 @@ def batches(table: Observed, indices: Sequence[Tensor], workers: int = 0) -> Ite
         generator=torch.Generator(),
     )
     for key, stored in zip(keys, loader, strict=True):
-        yield Batch(table.x.read(stored), table.y_obs[key], table.a_obs[key])
+        u = None if table.u is None else table.u[key]
+        yield Batch(table.x.read(stored), table.y_obs[key], table.a_obs[key], u)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -52,13 +53,15 @@ class Batch:
     """Rows of one SVI step.
 
     ``x`` is (rows, columns) where members share their rows, or (members, rows, columns) where each
-    has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``propagated_labels`` is P(y | row)
-    of each member, (members, rows, classes), where labels are imputed outside of the program.
+    has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``u`` has the proxies of the group,
+    shaped as ``x``. ``propagated_labels`` is P(y | row) of each member, (members, rows, classes), where
+    labels are imputed outside of the program.
     """
 
     x: Tensor
     y_obs: Tensor
     a_obs: Tensor
+    u: Tensor | None = None
     propagated_labels: Tensor | None = None
 
     @property
@@ -87,6 +90,10 @@ class Observed:
         Attributes that define the groups; a single attribute unless given.
     class_names : tuple of str, optional
         ``"0"``, ``"1"``, … unless given.
+    u : Tensor, optional
+        Proxies: columns that tell of the group but must not decide, shaped as ``x``.
+    u_columns : Columns, optional
+        Layout of the columns of ``u``.
 
     Raises
     ------
@@ -112,6 +119,8 @@ class Observed:
     groups: int
     attributes: Attributes | None = None  # define the groups; a single attribute unless given
     class_names: tuple[str, ...] | None = None
+    u: Tensor | None = None
+    u_columns: Columns | None = None
 
     def __post_init__(self) -> None:
         if self.class_names is None:
@@ -148,6 +157,16 @@ class Observed:
             self.x.shape[-1] == self.columns.width,
             f"x has {self.x.shape[-1]} columns, but columns describes {self.columns.width}.",
         )
+        require(
+            (self.u is None) == (self.u_columns is None),
+            "u and u_columns describe the same proxies; give both or neither.",
+        )
+        if self.u is not None and self.u_columns is not None:
+            require(
+                self.u.shape == (*self.y_obs.shape, self.u_columns.width) and bool(self.u.isfinite().all()),
+                f"u must be finite, with the rows of x and {self.u_columns.width} columns, but its shape is "
+                f"{tuple(self.u.shape)}.",
+            )
 
     @property
     def group_attributes(self) -> Attributes:
@@ -180,12 +199,13 @@ class Observed:
             x=self.x.to(device, dtype or self.x.dtype),
             y_obs=self.y_obs.to(device),
             a_obs=self.a_obs.to(device),
+            u=None if self.u is None else self.u.to(device, dtype or self.u.dtype),
         )
 
     def batch(self, index: Tensor) -> Batch:
         """The rows at ``index``: (rows,) for shared rows, (members, rows) otherwise."""
         key = self.key(index)
-        return Batch(self.x[key], self.y_obs[key], self.a_obs[key])
+        return Batch(self.x[key], self.y_obs[key], self.a_obs[key], None if self.u is None else self.u[key])
 
     def key(self, index: Tensor) -> Any:
         """The key that selects the rows of ``index`` from a tensor shaped like ``y_obs``."""
@@ -196,13 +216,15 @@ class Observed:
     def take(self, index: Tensor) -> Observed:
         """The table of some rows, (rows,), where members share them."""
         x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
-        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index])
+        u = None if self.u is None else self.u[index]
+        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u)
 
     def chunks(self) -> Iterator[Batch]:
         """All rows in order, some at a time, so that memory does not grow with the table."""
         size = rows_at_once(self.x)
+        pieces = repeat(None) if self.u is None else self.u.split(size, dim=-2)
         yield from map(
-            Batch, in_pieces(self.x), self.y_obs.split(size, dim=-1), self.a_obs.split(size, dim=-1)
+            Batch, in_pieces(self.x), self.y_obs.split(size, dim=-1), self.a_obs.split(size, dim=-1), pieces
         )
 
     @staticmethod
@@ -216,17 +238,19 @@ class Observed:
         )
         require(
             all(
-                (t.columns, t.attributes, t.class_names)
-                == (tables[0].columns, tables[0].attributes, tables[0].class_names)
+                (t.columns, t.attributes, t.class_names, t.u_columns)
+                == (tables[0].columns, tables[0].attributes, tables[0].class_names, tables[0].u_columns)
                 for t in tables
             ),
             "members need tables with the same columns, classes and groups.",
         )
+        proxies = [t.u for t in tables if t.u is not None]
         return replace(
             tables[0],
             x=stack_features([t.x for t in tables]),
             y_obs=torch.stack([t.y_obs for t in tables]),
             a_obs=torch.stack([t.a_obs for t in tables]),
+            u=torch.stack(proxies) if proxies else None,
         )
 
 

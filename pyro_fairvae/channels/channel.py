@@ -158,15 +158,52 @@ class Channel:
             for row in self.rows
         ]
 
-    def log_likelihood(self, matrix: Tensor, observed: Tensor) -> Tensor:
+    def log_likelihood(self, matrix: Tensor, observed: Tensor, tilt: Tensor | None = None) -> Tensor:
         """log P(observed | latent) for each latent value; −∞ where it is impossible.
 
         ``matrix`` is (members, values, outcomes), ``observed`` (rows,) or (members, rows); the result
-        is (members, rows, values).
+        is (members, rows, values), or (members, rows, classes, values) with such a ``tilt`` (:meth:`tilted`).
         """
         likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
         possible = likelihood > 0
-        return torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
+        log_likelihood = torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
+        if tilt is None:
+            return log_likelihood
+        withheld = self._withheld.to(tilt)[observed]  # (…, rows, attributes)
+        if tilt.dim() == 4:
+            withheld, log_likelihood = withheld.unsqueeze(-2), log_likelihood.unsqueeze(-2)
+        return log_likelihood + (tilt * withheld).sum(-1, keepdim=True) - self._log_normaliser(matrix, tilt)
+
+    def tilted(self, matrix: Tensor, tilt: Tensor) -> Tensor:
+        r"""P(observed | latent, v), (members, rows, …, values, outcomes), where withholding depends on v, too.
+
+        .. math:: P(\tilde a|a,v) = P(\tilde a|a) \prod_j
+                  \frac{e^{t_j [\tilde a_j = ∅]}}{1 - p_{ja} + p_{ja} e^{t_j}}, \quad p_{ja} = P(\tilde a_j = ∅|a),
+
+        so the logit of withholding attribute j is that of the plain channel plus t_j, and the other outcomes
+        keep their proportions. ``matrix`` is (members, values, outcomes), ``tilt`` is t,
+        (members, rows, attributes) or (members, rows, classes, attributes).
+        """
+        plain = matrix.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+        raised = tilt @ self._withheld.to(tilt).T  # (members, rows, …, outcomes)
+        return plain * (raised.unsqueeze(-2) - self._log_normaliser(matrix, tilt).unsqueeze(-1)).exp()
+
+    @cached_property
+    def _withheld(self) -> Tensor:
+        """Whether an outcome withholds an attribute, (outcomes, attributes)."""
+        sizes = np.array([len(values) for values in self.attributes.values])
+        return torch.from_numpy(self.attributes.outcome_parts == sizes)
+
+    def _log_normaliser(self, matrix: Tensor, tilt: Tensor) -> Tensor:
+        """Σ_j log(1 − p_ja + p_ja exp t_j), (members, rows, …, values)."""
+        withheld = self._withheld.to(matrix)
+        tiny = torch.finfo(matrix.dtype).tiny  # where ∅, or all else, is impossible
+        # Both shares are summed from their outcomes: 1 − p would be inexact near p = 1.
+        log_p, log_rest = (
+            (matrix @ share).clamp(min=tiny).log().mT.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+            for share in (withheld, 1 - withheld)
+        )  # (members, 1, …, attributes, values)
+        return torch.logaddexp(log_rest, log_p + tilt.unsqueeze(-1)).sum(-2)
 
     def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
         """Initial concentration of the posterior of a row, (support,) or (members, support).

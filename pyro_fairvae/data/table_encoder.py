@@ -73,6 +73,11 @@ class Category:
         return len(self.values) + self.others + self.gaps
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Each code in words."""
+        return (*self.values, *["other"] * self.others, *["missing"] * self.gaps)
+
+    @property
     def is_text(self) -> bool:
         """Whether it has strings that a file reader may parse as something else, such as 0010 as 10."""
         return any(_as_read(word) != word for word in self.values)
@@ -153,7 +158,10 @@ class TableEncoder:
     @property
     def columns(self) -> Columns:
         names = [number.name for number in self.numbers] + [name for name, _ in self.blocks]
-        return Columns(len(self.numbers), tuple(width for _, width in self.blocks), tuple(names))
+        values = [("no", "yes") for number in self.numbers if number.gaps]
+        values += [category.words for category in self.categories]
+        widths = tuple(width for _, width in self.blocks)
+        return Columns(len(self.numbers), widths, tuple(names), tuple(values))
 
     def encode(self, table: pd.DataFrame) -> Floats:
         """Features (rows, width) of a table with the columns seen in fitting."""

@@ -28,12 +28,14 @@ Features = Tensor | PixelRows  # x of a table: numbers, or images that are read 
 class Columns:
     """Layout of the columns of ``x``: numbers first, then the one-hot blocks.
 
-    ``names`` are the names of the numbers and of the blocks, if known.
+    ``names`` are the names of the numbers and of the blocks, ``values`` those of the categories of each block,
+    if known.
     """
 
     numbers: int
     blocks: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
 
     @property
     def width(self) -> int:

@@ -1,0 +1,171 @@
+"""v, what withholding may depend on besides the group: some features, and the label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.nn.tabular import piece_edges
+from pyro_fairvae.schema.observed import Columns, Observed
+
+LABEL = "label"  # the word for the label among the names of what withholding depends on
+PIECES = 4  # of a number's range
+
+
+class Conditions(nn.Module):
+    r"""v(x, y) as columns of a design matrix, for K members; :meth:`learn` makes it.
+
+    A number becomes its share of each of a few pieces of its range, as in
+    :class:`~pyro_fairvae.nn.tabular.NumberPieces`, and an indicator where it has gaps; a category becomes
+    its one-hot block, the label a one-hot block, too. All columns are centred at their means over training
+    rows, those of the label at the shares of stated labels: at the mean of v withholding is P(∅|a).
+
+    Attributes
+    ----------
+    names : tuple of str
+        What was asked for: names of features, and ``"label"``.
+    columns : tuple of str
+        Every column of the design in words, those of the label last.
+    classes : int
+        Columns of the label; 0 if the label is not among the names.
+    """
+
+    low: Tensor  # edges of pieces, (members, 1, numbers, pieces)
+    span: Tensor
+    mean: Tensor  # of the columns of features, (members, 1, columns)
+    shares: Tensor  # of stated labels, (members, classes)
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        columns: tuple[str, ...],
+        numbers: list[int],
+        indicators: list[int],
+        edges: Tensor,
+        shares: Tensor,
+    ) -> None:
+        super().__init__()
+        self.names, self.columns = names, columns
+        self.numbers, self.indicators = numbers, indicators  # their columns in x
+        self.classes = shares.shape[-1]
+        span = edges.diff(dim=-1)
+        self.register_buffer("low", edges[..., :-1].unsqueeze(1))
+        self.register_buffer("span", torch.where(span > 0, span, 1.0).unsqueeze(1))
+        self.register_buffer("mean", edges.new_zeros(len(edges), 1, len(columns) - self.classes))
+        self.register_buffer("shares", shares)
+
+    @staticmethod
+    def learn(train: Observed, names: Sequence[str], members: int) -> Conditions:
+        """The conditions of some names, from training rows; those of a member from its own rows."""
+        names = tuple(names)
+        _check_names(train, names)
+        features = [name for name in names if name != LABEL]
+        numbers, indicators, columns = _places(train.columns, features)
+        tables: list[Tensor] = []
+        if features:
+            assert isinstance(train.x, Tensor)
+            tables = list(train.x) if train.members else [train.x]
+        count = train.members or 1
+        like = train.like
+        edges = like.new_zeros(count, len(numbers), PIECES + 1)
+        if numbers:
+            edges = torch.stack([piece_edges(table[:, numbers], PIECES) for table in tables]).to(like)
+        shares = like.new_zeros(count, 0)
+        if LABEL in names:
+            assert train.class_names is not None
+            columns += [f"{LABEL} = {name}" for name in train.class_names]
+            stated = train.y_obs.reshape(count, -1, 1) == torch.arange(train.classes, device=like.device)
+            counts = stated.sum(1).to(like)
+            total = counts.sum(-1, keepdim=True)
+            shares = torch.where(total > 0, counts / total.clamp(min=1), 1 / train.classes)
+        made = Conditions(names, tuple(columns), numbers, indicators, edges, shares)
+        if tables:
+            rows = [made._columns_of(table, made.low[[k]], made.span[[k]]) for k, table in enumerate(tables)]
+            made.mean = torch.stack([columns.mean(-2) for columns in rows])
+        for name, value in list(made.named_buffers()):
+            setattr(made, name, value.expand(members, *value.shape[1:]).clone())
+        return made
+
+    @property
+    def width(self) -> int:
+        """Number of columns of v, those of the label included."""
+        return len(self.columns)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Columns of v that x gives, centred, (members, rows, width − classes); x as in :class:`Batch`."""
+        return self._columns_of(x, self.low, self.span) - self.mean
+
+    @property
+    def labels(self) -> Tensor:
+        """Columns of v that each label gives, centred, (members, classes, classes)."""
+        return torch.eye(self.classes).to(self.shares) - self.shares.unsqueeze(-2)
+
+    def tilt(self, features: Tensor, coefficients: Tensor) -> Tensor:
+        """t = w·v, (members, rows, attributes); with the label in v (members, rows, classes, attributes).
+
+        ``features`` is the result of :meth:`features`, ``coefficients`` is w, (members, attributes, width).
+        """
+        of_x, of_y = coefficients.split([self.width - self.classes, self.classes], dim=-1)
+        tilt = features @ of_x.mT
+        return tilt.unsqueeze(-2) + (self.labels @ of_y.mT).unsqueeze(-3) if self.classes else tilt
+
+    def _columns_of(self, x: Tensor, low: Tensor, span: Tensor) -> Tensor:
+        """Columns before centring, (members, rows, …)."""
+        pieces = ((x[..., self.numbers].unsqueeze(-1) - low) / span).clamp(0, 1).flatten(-2)
+        blocks = x[..., self.indicators]
+        return torch.cat([pieces, blocks.expand(*pieces.shape[:-1], blocks.shape[-1])], dim=-1)
+
+
+def _check_names(train: Observed, names: tuple[str, ...]) -> None:
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    require(
+        not twice, f"withholding_depends_on has {', '.join(map(repr, twice))} more than once; give each once."
+    )
+    proxies = () if train.u_columns is None else train.u_columns.names
+    for name in names:
+        require(
+            name not in proxies,
+            f"{name!r} is a proxy, which tells of the group; withholding cannot depend on it as well. Drop it "
+            "from withholding_depends_on or from the proxies.",
+        )
+        require(
+            name == LABEL or isinstance(train.columns, Columns),
+            f"withholding_depends_on names {name!r}, but the features are images, which have no named "
+            f"columns; the only name for images is {LABEL!r}.",
+        )
+        choose("name in withholding_depends_on", name, (*_candidates(train.columns.names), LABEL))
+
+
+def _candidates(names: Sequence[str]) -> list[str]:
+    """Features that can be named: all but the indicators of numbers' gaps, which go with their number."""
+    return [name for name in names if not any(name == _gap(other) for other in names)]
+
+
+def _gap(name: str) -> str:
+    """The name of the block that says where a number is missing."""
+    return f"{name} is missing"
+
+
+def _places(columns: object, names: list[str]) -> tuple[list[int], list[int], list[str]]:
+    """The columns of x that are numbers, and those that are indicators, of some features; v in words."""
+    if not isinstance(columns, Columns):
+        return [], [], []
+    numbers, indicators, pieces, words = [], [], [], []
+    for name in names:
+        place = columns.of(name)
+        block = columns.names.index(name) - columns.numbers
+        if block < 0:
+            numbers.append(place.start)
+            pieces += [f"{name} (piece {t})" for t in range(1, PIECES + 1)]
+            if _gap(name) in columns.names:
+                indicators.append(columns.of(_gap(name)).stop - 1)
+                words.append(_gap(name))
+        else:
+            indicators += range(place.start, place.stop)
+            values = columns.values[block] if columns.values else range(columns.blocks[block])
+            words += [f"{name} = {value}" for value in values]
+    return numbers, indicators, pieces + words

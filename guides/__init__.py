@@ -1,6 +1,6 @@
 """The Pyro guides."""
 
-from pyro_fairvae.guides.factored import Encoding, FactoredGuide
+from pyro_fairvae.guides.factored import Encoding, FactoredGuide, mean_over_labels
 from pyro_fairvae.guides.global_sites import GLOBAL_GUIDES
 
-__all__ = ["GLOBAL_GUIDES", "Encoding", "FactoredGuide"]
+__all__ = ["GLOBAL_GUIDES", "Encoding", "FactoredGuide", "mean_over_labels"]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import choose
 from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.nn.members import Members
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Columns
@@ -25,6 +26,7 @@ class FairSSVAE(nn.Module):
 
         π          ~ SymDir(γ) over all (y, a)         or  π_y ~ SymDir(γ), π_a ~ SymDir(γ)
         channel_a_r ~ Dir(prior_a[r])                  a row of P(ã | a), on its support
+        withholding_a ~ N(0, withholding_scale²)       w, a coefficient for each attribute and column of v
         channel_y_r ~ Dir(prior_y[r])                  a row of P(ỹ | y), on its support
 
     and for each row::
@@ -33,8 +35,12 @@ class FairSSVAE(nn.Module):
         y     ~ Cat(π_y)
         a     ~ Cat(π_{a|y})                           = π_a where a and y are independent
         y_obs ~ Cat(channel_y[y])
-        a_obs ~ Cat(channel_a[a])
+        a_obs ~ Cat(channel_a[a])                      tilted by exp(w·v [ã = ∅]), if there are conditions v
         x     ~ p(x | a, y, z)
+        u     ~ p(u | a, y, z)                         if there are proxies u
+
+    Conditions v(x), or v(x, y), are what withholding depends on besides the group:
+    logit P(∅|a,v) = logit P(∅|a) + w·v (:meth:`Channel.tilted`). Without them w is no site of the program.
 
     ``prevalence="joint"`` lets a and y depend on each other; the paper's ``"independent"`` is false
     on most data that need a fair classifier. Plates: ``members`` at −2, ``rows`` at −1.
@@ -50,6 +56,10 @@ class FairSSVAE(nn.Module):
         prevalence: str = "joint",
         gamma: float = 1.0,
         likelihood: str = "mixed",
+        conditions: Conditions | None = None,
+        withholding_scale: float = 1.0,
+        decoder_u: Members | None = None,
+        u_columns: Columns | None = None,
     ) -> None:
         super().__init__()
         self.prevalence = choose("prevalence", prevalence, PREVALENCES)
@@ -62,6 +72,12 @@ class FairSSVAE(nn.Module):
         self.gamma = gamma
         numbers = columns.numbers if likelihood == "mixed" else columns.width
         self.log_scale = nn.Parameter(torch.zeros(decoder.count, 1, numbers))
+        self.conditions = conditions
+        self.withholding_scale = withholding_scale
+        self.decoder_u, self.u_columns = decoder_u, u_columns
+        if u_columns is not None:
+            numbers = u_columns.numbers if likelihood == "mixed" else u_columns.width
+            self.log_scale_u = nn.Parameter(torch.zeros(decoder.count, 1, numbers))
 
     @property
     def prevalence_sites(self) -> dict[str, int]:
@@ -73,34 +89,53 @@ class FairSSVAE(nn.Module):
 
     @property
     def channel_sites(self) -> tuple[str, ...]:
-        """Names of the Dirichlet sites of the channels' rows."""
-        return (*self.channel_a.sites, *self.channel_y.sites)
+        """Names of the sites of the channels: Dirichlet for rows, Normal for w."""
+        withholding = () if self.conditions is None else (self.channel_a.withholding_site,)
+        return (*self.channel_a.sites, *withholding, *self.channel_y.sites)
 
     def forward(self, batch: Batch) -> None:
         pyro.module("model", self)
         with pyro.plate("members", self.decoder.count, dim=-2):
             pi_y, pi_a = self._sample_prevalence()
             channel_a = self._sample_channel(self.channel_a)
+            if self.conditions is not None:
+                channel_a = self._tilted(channel_a, self.conditions, batch.x)
             channel_y = self._sample_channel(self.channel_y)
             with pyro.plate("rows", batch.rows, dim=-1):
                 z = pyro.sample("z", self._standard_normal())
                 y = pyro.sample("y", dist.Categorical(pi_y))
                 a = pyro.sample("a", dist.Categorical(Vindex(pi_a)[..., y, :]))
                 pyro.sample("y_obs", dist.Categorical(Vindex(channel_y)[..., y, :]), obs=batch.y_obs)
-                pyro.sample("a_obs", dist.Categorical(Vindex(channel_a)[..., a, :]), obs=batch.a_obs)
+                if self.conditions is not None and self.conditions.classes:
+                    p_a_obs = Vindex(channel_a)[..., y, a, :]
+                else:
+                    p_a_obs = Vindex(channel_a)[..., a, :]
+                pyro.sample("a_obs", dist.Categorical(p_a_obs), obs=batch.a_obs)
                 pyro.sample("x", self.row(a, y, z), obs=batch.x)
+                if self.decoder_u is not None:
+                    pyro.sample("u", self.proxies(a, y, z), obs=batch.u)
 
     def row(self, a: Tensor, y: Tensor, z: Tensor) -> dist.TorchDistribution:
         """p(x | a, y, z); ``a`` and ``y`` may carry enumeration dimensions left of the plates."""
-        count = self.decoder.count
-        parameters = self.decoder(
+        return self.likelihood(self._decoded(self.decoder, a, y, z), self.log_scale, self.columns)
+
+    def proxies(self, a: Tensor, y: Tensor, z: Tensor) -> dist.TorchDistribution:
+        """p(u | a, y, z), as :meth:`row`."""
+        assert self.decoder_u is not None
+        assert self.u_columns is not None
+        return self.likelihood(self._decoded(self.decoder_u, a, y, z), self.log_scale_u, self.u_columns)
+
+    @staticmethod
+    def _decoded(decoder: Members, a: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        count = decoder.count
+        parameters: Tensor = decoder(
             z,
             a.expand(*a.shape[:-2], count, a.shape[-1]),
             y.expand(*y.shape[:-2], count, y.shape[-1]),
             in_dims=(-3, -2, -2),
             out_dims=-3,
         )
-        return self.likelihood(parameters, self.log_scale, self.columns)
+        return parameters
 
     def _sample_prevalence(self) -> tuple[Tensor, Tensor]:
         """π_y, (members, 1, classes), and π_{a|y}, (members, 1, classes, groups)."""
@@ -124,6 +159,15 @@ class FairSSVAE(nn.Module):
                 for row, site in enumerate(channel.sites)
             ]
         )
+
+    def _tilted(self, channel_a: Tensor, conditions: Conditions, x: Tensor) -> Tensor:
+        """P(ã | a, v), (members, rows, groups, outcomes); with the label in v its classes follow the rows."""
+        shape = (len(self.channel_a.attributes.names), conditions.width)
+        zero = self.log_scale.new_zeros(shape)
+        prior = dist.Normal(zero, zero + self.withholding_scale).to_event(2)
+        withholding = pyro.sample(self.channel_a.withholding_site, prior).squeeze(-3)
+        tilt = conditions.tilt(conditions.features(x), withholding)
+        return self.channel_a.tilted(channel_a.squeeze(-3), tilt)
 
     def _standard_normal(self) -> dist.TorchDistribution:
         zero = self.log_scale.new_zeros(self.latent)

@@ -46,6 +46,8 @@ class Option:
             return None
         if self.is_list:
             values = value.split(",") if isinstance(value, str) else value
+            if self.kind is str and isinstance(value, str):
+                values = [word.strip() for word in values if word.strip()]
             if not isinstance(values, (list, tuple)):
                 values = [values]
             return tuple(self._read_one(item) for item in values)

@@ -99,6 +99,11 @@ class Channel:
         """The names of the rows' Pyro sites."""
         return [f"channel_{self.name}_{r}" for r in range(len(self.rows))]
 
+    @property
+    def withholding_site(self) -> str:
+        """The name of the Pyro site of w, the coefficients of what withholding depends on."""
+        return f"withholding_{self.name}"
+
     @cached_property
     def possible(self) -> np.ndarray:
         """Whether a latent value can produce an outcome, (values, outcomes): every attribute has a factor."""
@@ -175,10 +180,11 @@ class Channel:
         return log_likelihood + (tilt * withheld).sum(-1, keepdim=True) - self._log_normaliser(matrix, tilt)
 
     def tilted(self, matrix: Tensor, tilt: Tensor) -> Tensor:
-        r"""P(observed | latent, v), (members, rows, …, values, outcomes), where withholding depends on v, too.
+        r"""P(observed | latent, v), (members, rows, …, values, outcomes): withholding depends on v, too.
 
         .. math:: P(\tilde a|a,v) = P(\tilde a|a) \prod_j
-                  \frac{e^{t_j [\tilde a_j = ∅]}}{1 - p_{ja} + p_{ja} e^{t_j}}, \quad p_{ja} = P(\tilde a_j = ∅|a),
+                  \frac{e^{t_j [\tilde a_j = ∅]}}{1 - p_{ja} + p_{ja} e^{t_j}},
+                  \quad p_{ja} = P(\tilde a_j = ∅|a),
 
         so the logit of withholding attribute j is that of the plain channel plus t_j, and the other outcomes
         keep their proportions. ``matrix`` is (members, values, outcomes), ``tilt`` is t,

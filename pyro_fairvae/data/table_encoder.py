@@ -158,7 +158,7 @@ class TableEncoder:
     @property
     def columns(self) -> Columns:
         names = [number.name for number in self.numbers] + [name for name, _ in self.blocks]
-        values = [("no", "yes") for number in self.numbers if number.gaps]
+        values: list[tuple[str, ...]] = [("no", "yes") for number in self.numbers if number.gaps]
         values += [category.words for category in self.categories]
         widths = tuple(width for _, width in self.blocks)
         return Columns(len(self.numbers), widths, tuple(names), tuple(values))

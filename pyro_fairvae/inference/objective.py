@@ -87,6 +87,11 @@ class FairELBO(TraceEnum_ELBO):
     The imputers P_g and r have a separate likelihood, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), whose
     gradient reaches their heads only.
 
+    *Conditions v and proxies u.* With conditions P(ã|a) is P(ã|a,v) throughout, and the KL of w counts among
+    the channels'. With the label in v the evidence on groups is log Σ_y q(y|x,ỹ) Σ_a h(a|x) P(ã|a,v,y), with
+    no gradient into q(y|x,ỹ). With proxies h is h(a|x,u) and r is r(a|x,u,y); the heads h(a|x) and r(a|x,y)
+    of decisions have likelihoods of their own, whose gradient reaches these heads only.
+
     ``lambdas`` is λ, a number for each member. :meth:`evaluate` returns the loss and its measurements; the
     only state kept between steps is the risk's memory of earlier batches.
     """
@@ -209,6 +214,8 @@ class FairELBO(TraceEnum_ELBO):
             evidence_y = evidence_y * model.channel_y.stated(batch.y_obs)
         imputation = beliefs(encoding, model.channel_a.stated(batch.a_obs))
         learned = imputation.log_joint.flatten(-2).logsumexp(-1)
+        if encoding.heads.group_logits_of_x is not None:
+            learned = learned + _evidence_of_x(encoding, imputation)
         if batch.propagated_labels is not None:
             imputation = by_propagation(
                 imputation, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
@@ -227,7 +234,7 @@ class FairELBO(TraceEnum_ELBO):
     def _enumerated_parts(self, run: GuidedRun, batch_rows: int) -> dict[str, Tensor]:
         """The enumerated ELBO by site and member: E_q of each site's term over y and a, (members,) each."""
         model_nodes, guide_nodes = run.model_trace.nodes, run.guide_trace.nodes
-        q_y, q_a = (guide_nodes[site]["unscaled_log_prob"].exp() for site in ("y", "a"))
+        q_y, q_a = (guide_nodes[site]["unscaled_log_prob"].exp() for site in ("y", "a"))  # a may depend on y
         both = q_a * q_y  # (groups, classes, members, rows)
 
         def expected(log_prob: Tensor) -> Tensor:
@@ -235,9 +242,14 @@ class FairELBO(TraceEnum_ELBO):
 
         parts = {}
         scale = self.weights.kappa / batch_rows
-        for site in ("x", "a_obs", "y_obs"):
-            term = expected(model_nodes[site]["unscaled_log_prob"])
-            parts[site] = -term * scale * (self.weights.reconstruction_weight if site == "x" else 1.0)
+        for site, weight in (
+            ("x", self.weights.reconstruction_weight),
+            ("u", self.weights.reconstruction_weight),
+            ("a_obs", 1.0),
+            ("y_obs", 1.0),
+        ):
+            if site in model_nodes:
+                parts[site] = -expected(model_nodes[site]["unscaled_log_prob"]) * scale * weight
         for site in ("y", "a"):
             log_ratio = guide_nodes[site]["unscaled_log_prob"] - model_nodes[site]["unscaled_log_prob"]
             parts[f"kl_{site}"] = expected(log_ratio) * scale
@@ -246,15 +258,24 @@ class FairELBO(TraceEnum_ELBO):
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
     """The log-probabilities of labels and groups in an encoding that imputers take, channels detached."""
-    heads = encoding.heads
+    heads, by_label = encoding.heads, encoding.log_channel_a_by_label
     return Beliefs(
         label=heads.label_logits.log_softmax(-1) + encoding.log_channel_y.detach(),
         group=encoding.log_joint_a,
         grouper=heads.group_logits_by_label.log_softmax(-1),
-        group_channel=encoding.log_channel_a.detach(),
+        group_channel=(encoding.log_channel_a if by_label is None else by_label).detach(),
         classified=encoding.log_joint_y,
         group_stated=group_stated,
     )
+
+
+def _evidence_of_x(encoding: Encoding, held: Beliefs) -> Tensor:
+    """log Σ_a h(a|x) P(ã|a) + log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a) of the heads of x alone."""
+    alone = encoding.heads.without_proxies()
+    log_h, log_r = (logits.log_softmax(-1) for logits in (alone.group_logits, alone.group_logits_by_label))
+    by_features = (log_h + encoding.log_channel_a.detach()).logsumexp(-1)
+    by_outcome = replace(held, label=held.label.detach(), grouper=log_r).log_joint
+    return by_features + by_outcome.flatten(-2).logsumexp(-1)
 
 
 def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_stated: Tensor) -> Beliefs:
@@ -281,7 +302,7 @@ class SiteScales(Messenger):
         if msg["name"] in self.closed:
             msg["mask"] = False
         elif not site_is_subsample(msg):
-            msg["scale"] = msg["scale"] * (self.x if msg["name"] == "x" else self.row)
+            msg["scale"] = msg["scale"] * (self.x if msg["name"] in ("x", "u") else self.row)
 
 
 class DrawsOfMembers(Messenger):

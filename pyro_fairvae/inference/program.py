@@ -15,11 +15,12 @@ from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.models import FairSSVAE
+from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.nn.encoder import Encoder
 from pyro_fairvae.nn.members import Members, evaluating
 from pyro_fairvae.nn.trunks import decoders, trunks
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Batch, Observed
+from pyro_fairvae.schema.observed import Batch, Columns, Observed
 
 
 class Program:
@@ -42,14 +43,23 @@ class Program:
             f"misstates, such as truthful, got {settings.prior_y}.",
         )
         sizes = (settings.latent, train.classes, train.groups)
+
+        def decoders_of(columns: Columns | Pixels, purpose: int) -> Members:
+            return Members(
+                lambda _: decoders(columns, settings, train.classes, train.groups),
+                [derive_seed(seed, purpose) for seed in seeds],
+            )
+
         trunk, images = trunks(train, settings), isinstance(train.columns, Pixels)
-        encoder = Members(lambda k: Encoder(trunk(k), settings.hidden, *sizes, apart=images), seeds)
-        decoder = Members(
-            lambda _: decoders(train.columns, settings, train.classes, train.groups),
-            [derive_seed(seed, 1) for seed in seeds],
+        proxies = 0 if train.u_columns is None else train.u_columns.width
+        encoder = Members(
+            lambda k: Encoder(trunk(k), settings.hidden, *sizes, apart=images, proxies=proxies), seeds
         )
+        conditions = None
+        if settings.withholding_depends_on:
+            conditions = Conditions.learn(train, settings.withholding_depends_on, len(seeds))
         self.model = FairSSVAE(
-            decoder,
+            decoders_of(train.columns, 1),
             train.columns,
             settings.latent,
             channel_a,
@@ -57,6 +67,10 @@ class Program:
             prevalence=settings.prevalence,
             gamma=settings.prior_pi,
             likelihood=settings.likelihood,
+            conditions=conditions,
+            withholding_scale=settings.withholding_scale,
+            decoder_u=None if train.u_columns is None else decoders_of(train.u_columns, 2),
+            u_columns=train.u_columns,
         )
         start = {
             site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
@@ -65,10 +79,24 @@ class Program:
             start |= {
                 site: observing.initial_concentration(r, observed) for r, site in enumerate(observing.sites)
             }
+        scales = {}
+        if conditions is not None:
+            # As if one row in a hundred told of a coefficient.
+            scale = (settings.withholding_scale**-2 + train.rows / 100) ** -0.5
+            shape = (len(seeds), 1, len(channel_a.attributes.names), conditions.width)
+            scales = {channel_a.withholding_site: torch.full(shape, scale)}
         sites = GLOBAL_GUIDES[settings.sites](
-            {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}
+            {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}, scales
         )
-        self.guide = FactoredGuide(encoder, sites, tuple(self.model.prevalence_sites), channel_a, channel_y)
+        self.guide = FactoredGuide(
+            encoder,
+            sites,
+            tuple(self.model.prevalence_sites),
+            channel_a,
+            channel_y,
+            conditions,
+            proxies=proxies > 0,
+        )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Program:
         self.model.to(device, dtype)
@@ -76,6 +104,11 @@ class Program:
         mixed = self.settings.mixed(self.model.columns, device)
         self.model.decoder.mixed = self.guide.encoder.mixed = mixed
         return self
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """v, what withholding depends on besides the group: its design matrix and its columns in words."""
+        return self.model.conditions
 
     @property
     def site_parameters(self) -> frozenset[str]:
@@ -122,7 +155,7 @@ class Program:
         for batch in table.chunks():
             with evaluating(guide.encoder):
                 channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
-                encoding = guide.encode(batch, *channels)
+                encoding = guide.encode(batch, *channels, guide.withholding_mean())
             yield batch, encoding
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pyro.distributions as dist
 import torch
@@ -12,7 +13,9 @@ from torch.nn import functional
 
 from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.base.seeds import MemberNoise
+from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.decisions.score_adjustment import believed_cells, best_adjustment, decision_scores
+from pyro_fairvae.guides import mean_over_labels
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.risks import ComposedRisk, RiskSettings, impute
@@ -32,39 +35,93 @@ def refine_channels(
 
     .. math:: -E_q \sum_i \log \sum_a h(a|x_i) P(\tilde a_i|a) + \mathrm{KL}(q \| \mathrm{prior}),
 
-    the same for y with g, over all rows of ``table``. It is the part of the "consistent" objective that
+    the same for y with g, over all rows of ``table``. With conditions v, P(ã|a,v) takes the place of P(ã|a)
+    and q is of w, too; with proxies h is h(a|x,u). It is the part of the "consistent" objective that
     depends on the channels, so fits of the paper's objective skip it.
     """
     guide = program.guide
-    encodings = [encoding.heads for _, encoding in program.encode(table)]
-    for channel, observed, logits in (
-        (guide.channel_a, table.a_obs, [heads.group_logits for heads in encodings]),
-        (guide.channel_y, table.y_obs, [heads.class_logits for heads in encodings]),
-    ):
+    encoded = [encoding for _, encoding in program.encode(table)]
+    parts = [
+        (guide.channel_a, table.a_obs, [encoding.heads.group_logits for encoding in encoded]),
+        (guide.channel_y, table.y_obs, [encoding.heads.class_logits for encoding in encoded]),
+    ]
+    if guide.conditions is not None and guide.conditions.classes:
+        parts.reverse()  # P(ã|a,v,y) needs q(y|x,ỹ)
+    for channel, observed, logits in parts:
         log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
-        possible = torch.from_numpy(channel.possible).to(observed.device).T[observed]
-        reachable = log_latent.masked_fill(~possible, -torch.inf)
-        # Up to a factor for each row; rows are the last dimension, so that operations over them vectorise.
-        latent = (reachable - reachable.amax(-1, keepdim=True)).exp().mT.contiguous()
-        one_hot = functional.one_hot(observed, channel.outcomes).mT.to(latent).contiguous()
-        sites = channel.sites
-        priors = [dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))]
-        optimizer = torch.optim.Adam([getattr(guide.sites, site) for site in sites], foreach=True)
+        sites = list(channel.sites)
+        priors: list[dist.TorchDistribution] = [
+            dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))
+        ]
+        if guide.conditions is None or channel is guide.channel_y:
+            evidence = _plain_evidence(channel, log_latent, observed)
+        else:
+            evidence = _tilted_evidence(program, table, log_latent)
+            sites.append(channel.withholding_site)
+            priors.append(_withholding_prior(program))
+        parameters = [parameter for site in sites for parameter in guide.sites.parameters_of(site)]
+        optimizer = torch.optim.Adam(parameters, foreach=True)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = lr * cosine_share(step / steps)
             posteriors = [guide.sites.distribution(site) for site in sites]
-            matrix = channel.matrix([_draw(posterior, noise) for posterior in posteriors]).squeeze(-3)
-            evidence = ((matrix.mT @ latent) * one_hot).sum(-2).log().sum()
+            draws = [_draw(posterior, noise) for posterior in posteriors]
             kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
             optimizer.zero_grad()
-            ((kl - evidence) / table.rows).backward()
+            ((kl - evidence(draws)) / table.rows).backward()
             optimizer.step()
+
+
+Evidence = Callable[[list[Tensor]], Tensor]  # of draws of a channel's sites, summed over members and rows
+
+
+def _plain_evidence(channel: Channel, log_latent: Tensor, observed: Tensor) -> Evidence:
+    possible = torch.from_numpy(channel.possible).to(observed.device).T[observed]
+    reachable = log_latent.masked_fill(~possible, -torch.inf)
+    # Up to a factor for each row; rows are the last dimension, so that operations over them vectorise.
+    latent = (reachable - reachable.amax(-1, keepdim=True)).exp().mT.contiguous()
+    one_hot = functional.one_hot(observed, channel.outcomes).mT.to(latent).contiguous()
+
+    def evidence(draws: list[Tensor]) -> Tensor:
+        matrix = channel.matrix(draws).squeeze(-3)
+        return ((matrix.mT @ latent) * one_hot).sum(-2).log().sum()
+
+    return evidence
+
+
+def _tilted_evidence(program: Program, table: Observed, log_latent: Tensor) -> Evidence:
+    """The evidence on P(ã|a,v); where v has the label, at the current q(y|x,ỹ)."""
+    channel, conditions = program.guide.channel_a, program.guide.conditions
+    assert conditions is not None
+    features = torch.cat([conditions.features(batch.x) for batch in table.chunks()], dim=1)
+    log_y = None
+    if conditions.classes:
+        joint = [encoding.log_joint_y for _, encoding in program.encode(table)]
+        log_y = torch.cat(joint, dim=1).log_softmax(-1)
+
+    def evidence(draws: list[Tensor]) -> Tensor:
+        *rows, withholding = draws
+        tilt = conditions.tilt(features, withholding.squeeze(-3))
+        log_channel = channel.log_likelihood(channel.matrix(rows).squeeze(-3), table.a_obs, tilt)
+        if log_y is not None:
+            log_channel = mean_over_labels(log_channel, log_y)
+        return (log_latent + log_channel).logsumexp(-1).sum()
+
+    return evidence
+
+
+def _withholding_prior(program: Program) -> dist.TorchDistribution:
+    like = program.guide.sites.mean(program.guide.channel_a.withholding_site).detach()
+    zero = torch.zeros_like(like)
+    return dist.Normal(zero, zero + program.settings.withholding_scale).to_event(2)
 
 
 def _draw(posterior: dist.TorchDistribution, noise: MemberNoise) -> Tensor:
     """A draw of a shared site, or its value where the posterior is a point."""
     if isinstance(posterior, dist.Dirichlet):
         return noise.dirichlet(posterior.concentration)
+    if isinstance(posterior, dist.Independent):
+        normal = posterior.base_dist
+        return normal.loc + normal.scale * noise.normal(normal.loc.shape[1:], normal.loc)
     return posterior.rsample()
 
 
@@ -83,10 +140,11 @@ def refine_decisions(
     every = math.ceil(table.rows / ROWS)
     pieces: list[tuple[Tensor, ...]] = []
     for batch, encoding in program.encode(table):
+        heads = encoding.heads.without_proxies()
         imputation = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
         columns = (
-            decision_scores(encoding.heads, settings),
-            believed_cells(encoding.heads, settings.imputer),
+            decision_scores(heads, settings),
+            believed_cells(heads, settings.imputer),
             impute(imputation, settings.imputer),
             imputation.label.softmax(-1),
         )

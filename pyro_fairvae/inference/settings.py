@@ -95,6 +95,8 @@ class Settings:
         How λ rises in training.
     prior_a, prior_y : str
         Priors of P(ã|a) and P(ỹ|y), as :func:`channel` takes them.
+    withholding_depends_on : tuple of str
+        Features, or ``"label"``, on which withholding the group may depend besides the group.
     epochs, batch, lr, hidden, layers, latent, …
         Training and networks. ``fairvae train --help`` explains every option.
 
@@ -119,6 +121,16 @@ class Settings:
         f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
     )
     prior_y: str = option("truthful", "prior on P(ỹ|y), in the same format as prior_a")
+    withholding_depends_on: tuple[str, ...] = option(
+        (),
+        "what withholding the group may depend on besides the group: names of features, or label, separated "
+        "by commas",
+    )
+    withholding_scale: float = option(
+        1.0,
+        "standard deviation of the normal prior of each effect in withholding_depends_on, in units of the "
+        "log-odds of withholding; smaller: effects are shrunk more",
+    )
     prior_pi: float = option(1.0, "γ, concentration of the symmetric Dirichlet prior of π")
     intervals: str | None = option(
         None,
@@ -175,7 +187,7 @@ class Settings:
         ):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
-        for name in ("prior_pi", "lr", "sites_lr", "clip"):
+        for name in ("prior_pi", "withholding_scale", "lr", "sites_lr", "clip"):
             value = getattr(self, name)
             require(0 < value < math.inf, f"{name} must be positive and finite, got {value}.")
         require(

@@ -131,10 +131,10 @@ def fit(
     )
     require(
         validation.members in (None, len(lambdas))
-        and (validation.columns, validation.classes, validation.groups)
-        == (train.columns, train.classes, train.groups),
-        "validation must have the columns, classes and groups of train, and rows shared by all members "
-        "or separate rows for each.",
+        and (validation.columns, validation.u_columns, validation.classes, validation.groups)
+        == (train.columns, train.u_columns, train.classes, train.groups),
+        "validation must have the columns, proxies, classes and groups of train, and rows shared by all "
+        "members or separate rows for each.",
     )
     settings.fairness.check(train.classes, train.groups)
     require(

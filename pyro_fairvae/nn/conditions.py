@@ -129,8 +129,8 @@ def _check_names(train: Observed, names: tuple[str, ...]) -> None:
     for name in names:
         require(
             name not in proxies,
-            f"{name!r} is a proxy, which tells of the group; withholding cannot depend on it as well. Drop it "
-            "from withholding_depends_on or from the proxies.",
+            f"{name!r} is a proxy, which tells of the group; withholding cannot depend on it as well. Drop "
+            "it from withholding_depends_on or from the proxies.",
         )
         require(
             name == LABEL or isinstance(train.columns, Columns),

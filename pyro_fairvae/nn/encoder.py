@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+PROXY_UNITS = 32  # of the hidden layer on proxies
 SCORE = 8.0  # the imputer of groups clamps log-probabilities at −SCORE
 
 
@@ -16,11 +17,25 @@ class Encoded(NamedTuple):
     z_loc: Tensor
     z_scale: Tensor
     class_logits: Tensor  # g(y|x), the classifier
-    group_logits: Tensor  # h(a|x)
+    group_logits: Tensor  # h(a|x), or h(a|x,u) where proxies u were given
     # For the risk; none has a gradient into the trunk.
     features: Tensor  # of the trunk
     label_logits: Tensor  # P_g(y|x)
-    group_logits_by_label: Tensor  # r(a|x,y), (…, classes, groups)
+    group_logits_by_label: Tensor  # r(a|x,y), (…, classes, groups), or r(a|x,u,y)
+    # Where proxies were given: h(a|x) and r(a|x,y), which decisions use.
+    group_logits_of_x: Tensor | None = None
+    group_logits_by_label_of_x: Tensor | None = None
+
+    def without_proxies(self) -> Encoded:
+        """The outputs that depend on x alone."""
+        if self.group_logits_of_x is None or self.group_logits_by_label_of_x is None:
+            return self
+        return self._replace(
+            group_logits=self.group_logits_of_x,
+            group_logits_by_label=self.group_logits_by_label_of_x,
+            group_logits_of_x=None,
+            group_logits_by_label_of_x=None,
+        )
 
 
 class Encoder(nn.Module):
@@ -33,12 +48,23 @@ class Encoder(nn.Module):
     A gap compares the classifier's scores within a cell, so the imputed groups must be calibrated along these
     scores. So few parameters can be learned from the few rows of a rare cell that state their group.
 
+    With ``proxies``, the number of columns of u, a small network of u adds to the logits of h, and so enters
+    r; z, g and P_g depend on x alone. Heads of their own, without a gradient into the trunk, give h(a|x) and
+    r(a|x,y), which decisions use; without u they are all that is returned for groups.
+
     ``apart`` removes from z the features that h and g use: z should hold the remainder of x given a and y,
     and a decoder that can infer both from z ignores a and y themselves.
     """
 
     def __init__(
-        self, trunk: nn.Module, features: int, latent: int, classes: int, groups: int, apart: bool = False
+        self,
+        trunk: nn.Module,
+        features: int,
+        latent: int,
+        classes: int,
+        groups: int,
+        apart: bool = False,
+        proxies: int = 0,
     ) -> None:
         super().__init__()
         self.trunk, self.apart = trunk, apart
@@ -47,17 +73,38 @@ class Encoder(nn.Module):
         self.classifier = nn.Linear(features, classes)
         self.group = nn.Linear(features, groups)
         self.labeller = nn.Linear(features, classes)
-        self.grouper = nn.Linear(groups + classes, classes * groups)
         self.by_label = (classes, groups)
-        with torch.no_grad():  # r starts at h
-            self.grouper.weight.copy_(torch.eye(groups, groups + classes).repeat(classes, 1))
-            self.grouper.bias.zero_()
+        self.grouper = self._grouper()
+        self.proxies = proxies
+        if proxies:
+            self.from_u = nn.Linear(proxies, groups)
+            self.from_u_bent = nn.Sequential(
+                nn.Linear(proxies, PROXY_UNITS), nn.ReLU(), nn.Linear(PROXY_UNITS, groups)
+            )
+            self.group_of_x = nn.Linear(features, groups)
+            self.grouper_of_x = self._grouper()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _grouper(self) -> nn.Linear:
+        classes, groups = self.by_label
+        grouper = nn.Linear(groups + classes, classes * groups)
+        with torch.no_grad():  # r starts at h
+            grouper.weight.copy_(torch.eye(groups, groups + classes).repeat(classes, 1))
+            grouper.bias.zero_()
+        return grouper
+
+    def forward(self, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, ...]:
         features = self.trunk(x)
         fixed = features.detach()
-        class_logits, group_logits = self.classifier(features), self.group(features)
-        scores = torch.cat([group_logits.log_softmax(-1), class_logits.log_softmax(-1)], dim=-1)
+        class_logits = self.classifier(features)
+        outputs: tuple[Tensor, ...] = ()
+        if self.proxies:
+            outputs = self._by_label(self.group_of_x(fixed), class_logits, self.grouper_of_x)
+        if not self.proxies or u is not None:
+            group_logits = self.group(features)
+            if u is not None:
+                group_logits = group_logits + self.from_u(u) + self.from_u_bent(u)
+            outputs = (*self._by_label(group_logits, class_logits, self.grouper), *outputs)
+        group_logits, by_label, *of_x = outputs
         rest = self._rest(features) if self.apart else features
         return (
             self.z_loc(rest),
@@ -66,8 +113,16 @@ class Encoder(nn.Module):
             group_logits,
             fixed,
             self.labeller(fixed),
-            self.grouper(scores.detach().clamp(min=-SCORE)).unflatten(-1, self.by_label),
+            by_label,
+            *of_x,
         )
+
+    def _by_label(
+        self, group_logits: Tensor, class_logits: Tensor, grouper: nn.Linear
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of groups, and those recalibrated for each label."""
+        scores = torch.cat([group_logits.log_softmax(-1), class_logits.log_softmax(-1)], dim=-1)
+        return group_logits, grouper(scores.detach().clamp(min=-SCORE)).unflatten(-1, self.by_label)
 
     def _rest(self, features: Tensor) -> Tensor:
         """Features without the directions that h and g use to separate groups and classes."""

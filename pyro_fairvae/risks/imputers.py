@@ -21,14 +21,20 @@ class Beliefs:
     label: Tensor  # log P_g(y|x) P(ỹ|y), (…, classes)
     group: Tensor  # log h(a|x) P(ã|a), (…, groups)
     grouper: Tensor  # log r(a|x,y), (…, classes, groups)
-    group_channel: Tensor  # log P(ã|a), (…, groups)
+    group_channel: Tensor  # log P(ã|a), (…, groups), or log P(ã|a,v,y), (…, classes, groups)
     classified: Tensor  # log g(y|x) P(ỹ|y), (…, classes); the vanilla risk draws labels from it
     group_stated: Tensor  # whether ã is a group
 
     @property
     def log_joint(self) -> Tensor:
         """log P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), (…, classes, groups)."""
-        return self.label.unsqueeze(-1) + self.grouper + self.group_channel.unsqueeze(-2)
+        return self.label.unsqueeze(-1) + self.grouper + self.group_channel_by_label
+
+    @property
+    def group_channel_by_label(self) -> Tensor:
+        """log P(ã|a), (…, 1, groups), or log P(ã|a,v,y), (…, classes, groups)."""
+        by_label = self.group_channel.dim() == self.grouper.dim()
+        return self.group_channel if by_label else self.group_channel.unsqueeze(-2)
 
 
 def _softmax(log_joint: Tensor) -> Tensor:
@@ -65,14 +71,14 @@ def by_control_variate(beliefs: Beliefs) -> Tensor:
     .. math:: P_g(y|x,\tilde y)\, r(a|x,y) + \frac{[\tilde a \ne ∅]}{P(\tilde a|a=\tilde a)}
               \big( P(y,a|x,\tilde y,\tilde a) - P_g(y|x,\tilde y)\, r(a|x,y) \big).
 
-    Where missing depends on the group alone and nobody misstates, sums of this over rows with a stated label
-    have the right expectation whatever r is; a bad r costs variance. Entries may be negative, so nothing can
-    be drawn from it.
+    Where missing depends only on what the channel depends on and nobody misstates, sums of this over rows
+    with a stated label have the right expectation whatever r is; a bad r costs variance. Entries may be
+    negative, so nothing can be drawn from it.
     """
     guess = beliefs.label.softmax(-1).unsqueeze(-1) * beliefs.grouper.softmax(-1)
     stated = beliefs.group_stated.expand(beliefs.group.shape[:-1])
-    chance = beliefs.group_channel.exp().sum(-1)  # of a stated row: P(ã | a = ã)
-    weight = torch.where(stated, 1 / chance, 0.0)[..., None, None]
+    chance = beliefs.group_channel_by_label.exp().sum(-1)  # of a stated row: P(ã | a = ã), for each label
+    weight = torch.where(stated.unsqueeze(-1), 1 / chance, 0.0).unsqueeze(-1)
     return guess + weight * (by_outcome(beliefs) - guess)
 
 

@@ -28,7 +28,7 @@ Features = Tensor | PixelRows  # x of a table: numbers, or images that are read 
 class Columns:
     """Layout of the columns of ``x``: numbers first, then the one-hot blocks.
 
-    ``names`` are the names of the numbers and of the blocks, ``values`` those of the categories of each block,
+    ``names`` are the names of the numbers and of the blocks, ``values`` the names of each block's categories,
     if known.
     """
 

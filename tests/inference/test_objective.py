@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,19 @@ from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import ObjectiveWeights, Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
+from pyro_fairvae.nn.members import Members
 from pyro_fairvae.risks import RiskLoss
-from pyro_fairvae.schema.observed import Batch, Observed
+from pyro_fairvae.schema.observed import Batch, Columns, Observed
 from tests.support.small import SMALL, small_settings, three_groups
 
 
-def make(settings: Settings, groups: int, members: int = 2) -> tuple[Program, Observed, Batch]:
+def make(
+    settings: Settings, groups: int, members: int = 2, proxies: bool = False
+) -> tuple[Program, Observed, Batch]:
     table = three_groups() if groups == 3 else _two_groups()
     table = table.to("cpu", torch.float64)
+    if proxies:
+        table = with_proxies(table)
     program = Program(table, settings, range(members)).to(torch.device("cpu"), torch.float64)
     return program, table, table.batch(torch.arange(11))
 
@@ -60,6 +66,7 @@ def by_hand(
     program: Program, table: Observed, batch: Batch, run: GuidedRun, weights: ObjectiveWeights
 ) -> Tensor:
     """The objective without its risk: loops over members, rows, classes and groups."""
+    nothing = torch.tensor(0.0, dtype=torch.float64)
     guide, model = program.guide, program.model
     traced = run.guide_trace.nodes
     point = "Point" in type(guide.sites).__name__
@@ -81,7 +88,6 @@ def by_hand(
         return dirichlet_kl(getattr(guide.sites, name)[k, 0].exp(), prior)
 
     encoder = {name: getattr(guide.encoder, name.replace(".", "/")) for name in guide.encoder.names}
-    decoder = {name: getattr(model.decoder, name.replace(".", "/")) for name in model.decoder.names}
 
     def linear(state: dict[str, Tensor], name: str, k: int, x: Tensor) -> Tensor:
         return state[f"{name}.weight"][k] @ x + state[f"{name}.bias"][k]
@@ -101,7 +107,37 @@ def by_hand(
         ]
         return torch.tensor(filled, dtype=torch.float64)
 
+    names = program.settings.withholding_depends_on
+    design = conditions_by_hand(table, names)
+
+    def coefficients(k: int) -> tuple[Tensor, Tensor]:
+        """w, and its KL from the prior."""
+        loc, prior = guide.sites.withholding_a[k, 0, 0], program.settings.withholding_scale
+        if point:
+            return loc, (0.5 * (loc / prior) ** 2 + math.log(prior) + 0.5 * math.log(2 * math.pi)).sum()
+        scale = guide.sites.withholding_a_log_scale[k, 0, 0].exp()
+        noise = ((traced["withholding_a"]["value"][k, 0, 0] - loc) / scale).detach()
+        kl = (scale / prior) ** 2 / 2 + (loc / prior) ** 2 / 2 - 0.5 - (scale / prior).log()
+        return loc + scale * noise, kl.sum()
+
+    def log_columns(x: Tensor, out: Tensor, columns: Columns, log_scale: Tensor) -> Tensor:
+        n, sd = columns.numbers, log_scale.exp()
+        log_x = (-0.5 * ((x[:n] - out[:n]) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)).sum()
+        start = n
+        for size in columns.blocks:
+            log_x = log_x + (x[start : start + size] * out[start : start + size].log_softmax(-1)).sum()
+            start += size
+        return log_x
+
+    def decoded(of: Members, k: int, a: int, y: int, z: Tensor) -> Tensor:
+        state = {name: getattr(of, name.replace(".", "/")) for name in of.names}
+        inner = linear(state, "from_z", k, z) + state["from_a.weight"][k, a] + state["from_y.weight"][k, y]
+        return linear(state, "columns", k, torch.relu(inner))
+
     for k in range(guide.encoder.count):
+        if names:
+            w, kl_w = coefficients(k)
+            total = total + (weights.kappa + weights.s) / table.rows * kl_w
         channel_a, channel_y = channel(model.channel_a, k), channel(model.channel_y, k)
         if model.prevalence == "joint":
             pi = site("pi", k).reshape(table.classes, table.groups)
@@ -117,44 +153,50 @@ def by_hand(
             z_seen = traced["z"]["value"][k, i].detach()
             noise = (z_seen - loc.detach()) / scale.detach()
             z = loc + scale * noise
-            h = linear(encoder, "group", k, hidden).softmax(-1)
+            group = linear(encoder, "group", k, hidden)
+            if batch.u is not None:
+                bent = torch.relu(linear(encoder, "from_u_bent.0", k, batch.u[i]))
+                group = group + linear(encoder, "from_u", k, batch.u[i])
+                group = group + linear(encoder, "from_u_bent.2", k, bent)
+            h = group.softmax(-1)
             g = linear(encoder, "classifier", k, hidden).softmax(-1)
             label = linear(encoder, "labeller", k, hidden.detach()).softmax(-1)
-            joint_a = torch.stack(
-                [h[a] * channel_a[a].get(a_obs, torch.tensor(0.0)) for a in range(table.groups)]
+            joint_y = torch.stack([g[y] * channel_y[y].get(y_obs, nothing) for y in range(table.classes)])
+            q_y = joint_y / joint_y.sum()
+            stating = torch.stack(
+                [
+                    torch.stack(
+                        [states(channel_a[a], a_obs, table.groups, tilt) for a in range(table.groups)]
+                    )
+                    for tilt in (design[i] @ w if names else torch.zeros(table.classes))
+                ]
             )
-            joint_y = torch.stack(
-                [g[y] * channel_y[y].get(y_obs, torch.tensor(0.0)) for y in range(table.classes)]
-            )
+            joint_a = h * (q_y.detach() @ stating)
             scores = torch.cat([h, g]).detach().log()
             by_label = linear(encoder, "grouper", k, scores).reshape(table.classes, table.groups).softmax(-1)
-            joint_l = sum(
-                label[y] * channel_y[y].get(y_obs, torch.tensor(0.0)).detach()
-                * by_label[y, a] * channel_a[a].get(a_obs, torch.tensor(0.0)).detach()
-                for y in range(table.classes) for a in range(table.groups)
-            )  # fmt: skip
-            q_a, q_y = joint_a / joint_a.sum(), joint_y / joint_y.sum()
+            label_states = torch.stack([of.get(y_obs, nothing) for of in channel_y])
+            known = (label_states.unsqueeze(-1) * stating).detach()
+            learned = (label.unsqueeze(-1) * by_label * known).sum().log()
+            if batch.u is not None:
+                h_x = linear(encoder, "group_of_x", k, hidden.detach()).softmax(-1)
+                scores = torch.cat([h_x, g]).detach().log()
+                r_x = linear(encoder, "grouper_of_x", k, scores).reshape(table.classes, -1).softmax(-1)
+                learned = learned + (h_x * (q_y @ stating).detach()).sum().log()
+                learned = learned + (label.detach().unsqueeze(-1) * r_x * known).sum().log()
             elbo = torch.zeros((), dtype=torch.float64)
             for y in range(table.classes):
+                q_a = h * stating[y] / (h * stating[y]).sum()
                 for a in range(table.groups):
                     if q_a[a] == 0 or q_y[y] == 0:
                         continue
-                    inner = linear(decoder, "from_z", k, z)
-                    inner = inner + decoder["from_a.weight"][k, a] + decoder["from_y.weight"][k, y]
-                    out = linear(decoder, "columns", k, torch.relu(inner))
-                    n = table.columns.numbers
-                    sd = model.log_scale[k, 0].exp()
-                    log_x = (
-                        -0.5 * ((x[:n] - out[:n]) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
-                    ).sum()
-                    start = n
-                    for size in table.columns.blocks:
-                        block = out[start : start + size]
-                        log_x = log_x + (x[start : start + size] * block.log_softmax(-1)).sum()
-                        start += size
+                    out = decoded(model.decoder, k, a, y, z)
+                    log_x = log_columns(x, out, table.columns, model.log_scale[k, 0])
+                    if batch.u is not None:
+                        out = decoded(model.decoder_u, k, a, y, z)
+                        log_x = log_x + log_columns(batch.u[i], out, table.u_columns, model.log_scale_u[k, 0])
                     term = (
                         weights.reconstruction_weight * log_x
-                        + channel_a[a][a_obs].log() + channel_y[y][y_obs].log()
+                        + stating[y, a].log() + channel_y[y][y_obs].log()
                         + pi[y, a].log() - q_a[a].log() - q_y[y].log()
                     )  # fmt: skip
                     elbo = elbo + q_a[a] * q_y[y] * term
@@ -163,7 +205,7 @@ def by_hand(
             keep_a = weights.objective == "consistent" or a_obs < table.groups
             keep_y = weights.objective == "consistent" or y_obs < table.classes
             conditional = keep_a * joint_a.sum().log() + keep_y * joint_y.sum().log()
-            row = weights.kappa * elbo + weights.s * conditional + joint_l.log()
+            row = weights.kappa * elbo + weights.s * conditional + learned
             total = total - row / batch.rows
         for ch in (model.channel_a, model.channel_y):
             for v in range(ch.values):
@@ -175,24 +217,68 @@ def by_hand(
     return total
 
 
-@pytest.mark.parametrize("groups", [2, 3])
+def states(row: dict[int, Tensor], a_obs: int, unavailable: int, tilt: Tensor) -> Tensor:
+    """P(ã|a,v,y) from the plain row of a."""
+    odds, p = tilt.exp(), row[unavailable]
+    plain = row.get(a_obs, torch.zeros_like(p))
+    return plain * (odds if a_obs == unavailable else 1.0) / (1 - p + p * odds)
+
+
+def conditions_by_hand(table: Observed, names: tuple[str, ...]) -> Tensor:
+    """v of every row and label, (rows, classes, columns): numbers in four pieces, one-hot, and label."""
+    found = []
+    for name in sorted(set(names) - {"label"}, key=lambda name: name == "c"):
+        columns = table.x[:, table.columns.of(name)].numpy()
+        if name != "c":
+            edges = np.quantile(np.unique(columns), np.linspace(0, 1, 5))
+            columns = np.stack(
+                [np.interp(columns[:, 0], edges[t : t + 2], [0.0, 1.0]) for t in range(4)], axis=1
+            )
+        found.append(np.repeat((columns - columns.mean(0))[:, None], table.classes, axis=1))
+    if "label" in names:
+        stated = table.y_obs[table.y_obs < table.classes].numpy()
+        shares = np.bincount(stated, minlength=table.classes) / len(stated)
+        found.append(np.repeat((np.eye(table.classes) - shares)[None], table.rows, axis=0))
+    return torch.from_numpy(np.concatenate(found, axis=-1)) if found else torch.zeros(0)
+
+
+def with_proxies(table: Observed) -> Observed:
+    """A number and a category that are no features."""
+    generator = torch.Generator().manual_seed(5)
+    numbers = torch.randn(table.rows, 1, generator=generator, dtype=table.x.dtype)
+    codes = torch.randint(3, (table.rows,), generator=generator)
+    u = torch.cat([numbers, torch.eye(3, dtype=table.x.dtype)[codes]], dim=-1)
+    return replace(table, u=u, u_columns=Columns(1, (3,), ("surname", "place")))
+
+
 @pytest.mark.parametrize(
-    ("sites", "prevalence", "prior", "bracket"),
+    ("sites", "prevalence", "prior", "bracket", "names", "proxies"),
     [
-        ("map", "joint", "truthful", "consistent"),
-        ("map", "independent", "paper", "paper"),
-        ("dirichlet", "joint", "paper", "consistent"),
-        ("dirichlet", "independent", "truthful", "paper"),
+        ("map", "joint", "truthful", "consistent", (), False),
+        ("map", "independent", "paper", "paper", (), False),
+        ("dirichlet", "joint", "paper", "consistent", (), False),
+        ("dirichlet", "independent", "truthful", "paper", (), False),
+        ("map", "joint", "paper", "consistent", ("x1", "c"), False),
+        ("dirichlet", "joint", "truthful", "consistent", ("c", "label", "x1"), False),
+        ("map", "joint", "paper", "paper", ("label",), False),
+        ("map", "joint", "truthful", "consistent", (), True),
+        ("dirichlet", "joint", "paper", "consistent", ("x0", "label"), True),
     ],
 )
+@pytest.mark.parametrize("groups", [2, 3])
 def test_objective_and_gradients_equal_brute_force(
-    groups: int, sites: str, prevalence: str, prior: str, bracket: str
+    groups: int, sites: str, prevalence: str, prior: str, bracket: str, names: tuple[str, ...], proxies: bool
 ) -> None:
-    settings = small_settings(sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior, prior_pi=1.7)
+    settings = small_settings(
+        sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior, prior_pi=1.7,
+        withholding_depends_on=names, withholding_scale=0.6,
+    )  # fmt: skip
     weights = ObjectiveWeights(
         bracket, elbo_weight=0.3, supervision_weight=0.9, reconstruction_weight=0.5, kl_weight=0.7
     )
-    program, table, batch = make(settings, groups)
+    program, table, batch = make(settings, groups, proxies=proxies)
+    if names:
+        torch.nn.init.normal_(program.guide.sites.withholding_a)
     fair = objective(table, settings, 2, weights)
     # The risk has a test of its own; here its weight is 0.
     fair.lambdas = torch.zeros(2, dtype=torch.float64)
@@ -206,7 +292,7 @@ def test_objective_and_gradients_equal_brute_force(
         for module in (program.model, program.guide)
         for name, parameter in module.named_parameters()
         # The implicit gradient of a Dirichlet draw has no hand-written rival here.
-        if sites == "map" or not name.startswith("sites.")
+        if sites == "map" or not name.startswith("sites.") or "withholding" in name
     ]
     parameters = [parameter for _, parameter in named]
     ours = torch.autograd.grad(loss, parameters, allow_unused=True)

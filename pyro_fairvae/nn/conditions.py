@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 
@@ -89,6 +90,14 @@ class Conditions(nn.Module):
         for name, value in list(made.named_buffers()):
             setattr(made, name, value.expand(members, *value.shape[1:]).clone())
         return made
+
+    def take(self, index: Sequence[int]) -> Conditions:
+        """The conditions of some members, in the order of ``index``."""
+        taken = copy.copy(self)
+        taken._buffers = {
+            name: None if value is None else value[list(index)] for name, value in self._buffers.items()
+        }
+        return taken
 
     @property
     def width(self) -> int:

@@ -38,6 +38,19 @@ class Encoded(NamedTuple):
         )
 
 
+class ProxyLogits(nn.Module):
+    """What proxies u add to the logits of groups: a linear map, and a small network."""
+
+    def __init__(self, proxies: int, groups: int) -> None:
+        super().__init__()
+        self.straight = nn.Linear(proxies, groups)
+        self.bent = nn.Sequential(nn.Linear(proxies, PROXY_UNITS), nn.ReLU(), nn.Linear(PROXY_UNITS, groups))
+
+    def forward(self, u: Tensor) -> Tensor:
+        logits: Tensor = self.straight(u) + self.bent(u)
+        return logits
+
+
 class Encoder(nn.Module):
     r"""A trunk and its heads: q(z|x), g(y|x), h(a|x), and the imputers P_g(y|x) and r(a|x,y).
 
@@ -77,10 +90,7 @@ class Encoder(nn.Module):
         self.grouper = self._grouper()
         self.proxies = proxies
         if proxies:
-            self.from_u = nn.Linear(proxies, groups)
-            self.from_u_bent = nn.Sequential(
-                nn.Linear(proxies, PROXY_UNITS), nn.ReLU(), nn.Linear(PROXY_UNITS, groups)
-            )
+            self.from_u = ProxyLogits(proxies, groups)
             self.group_of_x = nn.Linear(features, groups)
             self.grouper_of_x = self._grouper()
 
@@ -102,7 +112,7 @@ class Encoder(nn.Module):
         if not self.proxies or u is not None:
             group_logits = self.group(features)
             if u is not None:
-                group_logits = group_logits + self.from_u(u) + self.from_u_bent(u)
+                group_logits = group_logits + self.from_u(u)
             outputs = (*self._by_label(group_logits, class_logits, self.grouper), *outputs)
         group_logits, by_label, *of_x = outputs
         rest = self._rest(features) if self.apart else features

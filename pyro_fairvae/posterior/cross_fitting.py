@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,11 @@ from torch import Tensor, nn
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data.augmentation import altered
+from pyro_fairvae.guides.factored import mean_over_labels
 from pyro_fairvae.inference.minimising import minimise
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.nn.conditions import Conditions
+from pyro_fairvae.nn.encoder import ProxyLogits
 from pyro_fairvae.nn.members import Members, evaluating
 from pyro_fairvae.nn.trunks import trunks
 from pyro_fairvae.schema.image_rows import Pixels
@@ -35,17 +39,20 @@ class CrossFitted:
 
 
 class Heads(nn.Module):
-    """A trunk, h and g."""
+    """A trunk, h, to which proxies u add if there are any, and g."""
 
-    def __init__(self, trunk: nn.Module, features: int, groups: int, classes: int) -> None:
+    def __init__(self, trunk: nn.Module, features: int, groups: int, classes: int, proxies: int = 0) -> None:
         super().__init__()
         self.trunk = trunk
         self.group = nn.Linear(features, groups)
         self.label = nn.Linear(features, classes)
+        if proxies:
+            self.from_u = ProxyLogits(proxies, groups)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor]:
         features = self.trunk(x)
-        return self.group(features), self.label(features)
+        groups = self.group(features)
+        return groups if u is None else groups + self.from_u(u), self.label(features)
 
 
 def cross_fit(
@@ -55,14 +62,17 @@ def cross_fit(
     seeds: Sequence[int],
     folds: int = 4,
     epochs: int | None = None,
+    conditions: Conditions | None = None,
 ) -> CrossFitted:
     r"""Train a network for each fold, on the rows outside it, and score the rows inside it.
 
     Each network maximises the mean of
     :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with its own channels, which
-    are discarded afterwards. All networks are trained at once: those of all folds and, where members have
-    separate rows, of all tables. ``seeds`` has one for each table. A few epochs are too few for images, which
-    therefore use the epochs, batch size and learning rate of the fit itself.
+    are discarded afterwards; with ``conditions`` v, which has a member for each table, P(ã|a) is P(ã|a,v)
+    with coefficients w of its own, and with proxies u in ``train``, h is h(a|x,u). All networks are trained
+    at once: those of all folds and, where members have separate rows, of all tables. ``seeds`` has one for
+    each table. A few epochs are too few for images, which therefore use the epochs, batch size and learning
+    rate of the fit itself.
     """
     images = isinstance(train.columns, Pixels)
     if epochs is None:
@@ -72,8 +82,9 @@ def cross_fit(
     fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)
     owner = [t for t in range(tables) for _ in range(folds)]  # the table whose rows a network is trained on
     trunk = trunks(train, settings)
+    proxies = 0 if train.u_columns is None else train.u_columns.width
     networks = Members(
-        lambda k: Heads(trunk(owner[k]), settings.hidden, train.groups, train.classes),
+        lambda k: Heads(trunk(owner[k]), settings.hidden, train.groups, train.classes, proxies),
         [derive_seed(seeds[t], 4) for t in owner],
     ).to(device, train.x.dtype)
     networks.mixed = settings.mixed(train.columns, device)
@@ -82,13 +93,23 @@ def cross_fit(
         for channel in channels
         for row in range(len(channel.rows))
     ).to(device)
+    withholding = None
+    if conditions is not None:
+        shape = (len(owner), len(channels[0].attributes.names), conditions.width)
+        withholding = Withholding(
+            conditions.take(owner), train.like.new_zeros(shape), settings.withholding_scale, rows
+        )
     named = dict(networks.named_parameters())
     decayed = [param for name, param in named.items() if name not in networks.norms]
     optimizer = torch.optim.AdamW(
         [
             {"params": decayed, "lr": lr},
             {"params": [named[name] for name in networks.norms], "lr": lr, "weight_decay": 0.0},
-            {"params": list(sites), "lr": settings.sites_lr, "weight_decay": 0.0},
+            {
+                "params": [*sites, *([] if withholding is None else [withholding.effects])],
+                "lr": settings.sites_lr,
+                "weight_decay": 0.0,
+            },
         ],
         weight_decay=settings.weight_decay,
         foreach=True,
@@ -106,7 +127,8 @@ def cross_fit(
     def loss(index: Tensor, _: float) -> Tensor:
         batch = _rows_of(train, owner, index)
         batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
-        return -_evidence(networks, sites, channels, batch).mean(-1)
+        evidence = _evidence(networks, sites, channels, batch, withholding).mean(-1)
+        return -evidence if withholding is None else withholding.penalty() - evidence
 
     minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch))
     scored = [
@@ -122,26 +144,56 @@ def _folds(rows: int, folds: int, seed: int) -> Tensor:
 
 def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
     """Rows (networks, rows) of the tables that the networks belong to."""
-    if train.members is None:
-        return Batch(train.x[index], train.y_obs[index], train.a_obs[index])
-    table = torch.tensor(owner, device=index.device).unsqueeze(-1)
-    return Batch(train.x[table, index], train.y_obs[table, index], train.a_obs[table, index])
+    key: Any = index
+    if train.members is not None:
+        key = torch.tensor(owner, device=index.device).unsqueeze(-1), index
+    return Batch(train.x[key], train.y_obs[key], train.a_obs[key], None if train.u is None else train.u[key])
+
+
+class Withholding:
+    """w of each network, (networks, attributes, columns of v), with its prior."""
+
+    def __init__(self, conditions: Conditions, start: Tensor, scale: float, rows: int) -> None:
+        self.conditions, self.scale, self.rows = conditions, scale, rows
+        self.effects = nn.Parameter(start)
+
+    def tilt(self, x: Tensor) -> Tensor:
+        """t = w·v of rows, (networks, rows, …, attributes)."""
+        return self.conditions.tilt(self.conditions.features(x), self.effects)
+
+    def penalty(self) -> Tensor:
+        """−log p(w) for each row of training, (networks,)."""
+        return (self.effects**2).sum((-1, -2)) / (2 * self.scale**2 * self.rows)
 
 
 def _evidence(
-    networks: Members, sites: nn.ParameterList, channels: tuple[Channel, Channel], batch: Batch
+    networks: Members,
+    sites: nn.ParameterList,
+    channels: tuple[Channel, Channel],
+    batch: Batch,
+    withholding: Withholding | None,
 ) -> Tensor:
     """log P(ã|x) + log P(ỹ|x), (networks, rows)."""
-    total = batch.x.new_zeros(())
-    first = 0
-    for channel, observed, logits in zip(
-        channels, (batch.a_obs, batch.y_obs), networks(batch.x, in_dims=(0,)), strict=True
-    ):
+    groups, labels = _heads(networks, batch)
+    matrices, first = [], 0
+    for channel in channels:
         rows = [site.softmax(-1) for site in sites[first : first + len(channel.rows)]]
         first += len(channel.rows)
-        log_joint = logits.log_softmax(-1) + channel.log_likelihood(channel.matrix(rows), observed)
-        total = total + log_joint.logsumexp(-1)
-    return total
+        matrices.append(channel.matrix(rows))
+    log_joint_y = labels.log_softmax(-1) + channels[1].log_likelihood(matrices[1], batch.y_obs)
+    tilt = None if withholding is None else withholding.tilt(batch.x)
+    log_channel = channels[0].log_likelihood(matrices[0], batch.a_obs, tilt)
+    if log_channel.dim() == 4:  # P(ã|a,v,y)
+        log_channel = mean_over_labels(log_channel, log_joint_y.log_softmax(-1).detach())
+    evidence: Tensor = (groups.log_softmax(-1) + log_channel).logsumexp(-1) + log_joint_y.logsumexp(-1)
+    return evidence
+
+
+def _heads(networks: Members, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Logits of h and g of each network's rows."""
+    inputs = (batch.x,) if batch.u is None else (batch.x, batch.u)
+    groups, labels = networks(*inputs, in_dims=(0,) * len(inputs))
+    return groups, labels
 
 
 def _score(
@@ -151,7 +203,7 @@ def _score(
     batch = _rows_of(train, owner, rows.expand(len(owner), -1))
     chosen = fold[:, None, rows, None]  # (tables, 1, rows, 1)
     with evaluating(networks):
-        scored = networks(batch.x, in_dims=(0,))
+        scored = _heads(networks, batch)
     return tuple(
         logits.softmax(-1)
         .unflatten(0, (-1, folds))

@@ -42,14 +42,16 @@ LOG_SHAPE = (-0.5, 1.0)  # mean and standard deviation of the log of the smaller
 SMALLEST_SHARE = 1e-9  # smaller shares are not stretched
 
 
-def bin_rows(scores: np.ndarray) -> np.ndarray:
+def bin_rows(scores: np.ndarray, most: int = BINS, least: int = ROWS_IN_BIN) -> np.ndarray:
     """The bin of each row, (rows,), from scores (rows, values) on the simplex.
+
+    There are at most ``most`` bins, of at least ``least`` rows.
 
     Each bin is split at the median of the score that varies most in it. Scores are divided by the square root
     of their prevalence, so that rare values count, too.
     """
     rows = len(scores)
-    depth = max(0, int(np.log2(min(BINS, max(1, rows // ROWS_IN_BIN)))))
+    depth = max(0, int(np.log2(min(most, max(1, rows // least)))))
     prevalence = scores.mean(0).clip(min=1e-6)
     scaled = scores / np.sqrt(prevalence)
     bins = np.zeros(rows, dtype=np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypedDict
 
 import numpy as np
@@ -12,6 +11,7 @@ import pandas as pd
 import torch
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import stats
+from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed, seeded
@@ -19,8 +19,10 @@ from pyro_fairvae.channels import priors
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
+from pyro_fairvae.posterior.second_stage import ScoredRows, SecondStage
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
 
@@ -28,7 +30,8 @@ INTERVAL = (0.05, 0.95)
 LITTLE = 0.95  # contraction below which a warning says that the data say little
 SWAPPED = 0.01  # share of draws with swapped groups above which there is a warning
 DISAGREEMENT = 1.1  # split R̂ above which a warning says that chains disagree
-LONGER = 10  # factor on the number of sweeps for chains that disagree
+CHAINS = 4
+LONGER = 4  # factor on the number of sweeps for chains that disagree
 
 
 class Interval(TypedDict):
@@ -118,11 +121,24 @@ class ChannelDraws:
 
 
 @dataclass(frozen=True)
+class Effects:
+    """Draws of w, what makes people withhold: changes in the log-odds of ∅ with each column of v."""
+
+    columns: tuple[str, ...]
+    draws: np.ndarray  # (chains, draws, tables, attributes, columns)
+
+
+@dataclass(frozen=True)
 class Calibrated:
-    """The posterior of a channel that is valid for any networks, and the bins that it is computed from."""
+    """The posterior of a channel that is valid for any networks, and the scores that it is computed from.
+
+    Where withholding depends on conditions v, the rows of ``draws`` are those of the population, averaged
+    over the v of its people.
+    """
 
     draws: ChannelDraws
     bins: Bins
+    effects: Effects | None = None
 
 
 def calibrate(
@@ -130,27 +146,94 @@ def calibrate(
     channels: tuple[Channel, Channel],
     settings: Settings,
     seeds: Sequence[int],
-    draws: int = 500,
+    draws: int = 300,
 ) -> dict[str, Calibrated]:
-    """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting and :mod:`.sampler`; a seed for each table."""
-    # Scores only sort rows into bins, so the networks can be trained as if nobody misstated.
+    """Posteriors of P(ã|a) and P(ỹ|y) by cross-fitting; a seed for each table.
+
+    Given the scores, a channel without misstatement, and one whose withholding depends on v, is drawn by
+    :mod:`.second_stage`; others by :mod:`.sampler`, which moves between channels that fit equally well.
+    """
+    # Scores only tell rows apart, so the networks can be trained as if nobody misstated.
     honest = [priors.channel(channel.name, channel.attributes, "truthful") for channel in channels]
-    fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds)
-    calibrated = {}
-    for channel, scores, observed in zip(
-        channels, (fitted.groups, fitted.labels), (train.a_obs, train.y_obs), strict=True
-    ):
-        outcomes = observed.expand(len(seeds), train.rows).cpu().numpy()
-        bins = bin_tables(scores.double().cpu().numpy(), outcomes, channel.outcomes)
-        drawn = partial(sample_channel, channel, bins, draws, seed=derive_seed(seeds[0], 7))
-        rows = drawn()
-        if (
-            channel.truthful
-            and max(_r_hat(row[..., e]) for row in rows for e in range(row.shape[-1])) > DISAGREEMENT
-        ):
-            rows = drawn(every=LONGER)
-        calibrated[channel.name] = Calibrated(ChannelDraws(channel, rows), bins)
-    return calibrated
+    conditions = None
+    if settings.withholding_depends_on:
+        conditions = Conditions.learn(train, settings.withholding_depends_on, len(seeds))
+    fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
+    of_groups, of_labels = channels
+    seed = derive_seed(seeds[0], 7)
+    labels = _calibrate(of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed)
+    dependence = None
+    if conditions is not None:
+        mean = torch.stack(
+            [
+                of_labels.matrix([torch.from_numpy(row.mean((0, 1)))[t] for row in labels.draws.rows])
+                for t in range(len(seeds))
+            ]
+        )
+        log_y = fitted.labels.double().log() + of_labels.log_likelihood(
+            mean.to(fitted.labels.device), _for_tables(train.y_obs, seeds)
+        )
+        dependence = Dependence(conditions, conditions.features(train.x), log_y.softmax(-1))
+    groups = _calibrate(
+        of_groups,
+        fitted.groups,
+        _for_tables(train.a_obs, seeds),
+        draws,
+        seed,
+        dependence,
+        settings.withholding_scale,
+    )
+    return {of_groups.name: groups, of_labels.name: labels}
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """What withholding depends on, of every row."""
+
+    conditions: Conditions
+    features: Tensor  # (tables, rows, columns)
+    labels: Tensor  # q(y|x,ỹ), (tables, rows, classes)
+
+
+def _for_tables(observed: Tensor, seeds: Sequence[int]) -> Tensor:
+    return observed.expand(len(seeds), observed.shape[-1])
+
+
+def _calibrate(
+    channel: Channel,
+    scores: Tensor,
+    observed: Tensor,
+    draws: int,
+    seed: int,
+    dependence: Dependence | None = None,
+    scale: float = 1.0,
+) -> Calibrated:
+    """The posterior of one channel given cross-fitted scores, (tables, rows, values)."""
+    bins = bin_tables(scores.double().cpu().numpy(), observed.cpu().numpy(), channel.outcomes)
+    if dependence is None and not channel.truthful:
+        return Calibrated(ChannelDraws(channel, sample_channel(channel, bins, draws, seed=seed)), bins)
+    if dependence is None:
+        rows = ScoredRows.make(scores, observed, channel.outcomes)
+    else:
+        of_label = dependence.conditions.classes > 0
+        rows = ScoredRows.make(
+            scores,
+            observed,
+            channel.outcomes,
+            dependence.features,
+            dependence.labels if of_label else None,
+            dependence.conditions.labels if of_label else None,
+        )
+    stage = SecondStage(channel, rows, scale)
+    mode = stage.learn_freedom()
+    posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed))
+    rates = [row[..., e].cpu().numpy() for row in posterior.rows for e in range(row.shape[-1])]
+    if max(map(_r_hat, rates)) > DISAGREEMENT:
+        posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed, every=LONGER))
+    effects = None
+    if dependence is not None:
+        effects = Effects(dependence.conditions.columns, posterior.effects.cpu().numpy())
+    return Calibrated(ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]), bins, effects)
 
 
 def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
@@ -181,7 +264,7 @@ def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, 
     >>> fitted = fit(parts.train, parts.validation, settings=small)
     >>> calibrated = calibrate_fit(fitted, parts.train, seeds=[0])
     >>> sorted(calibrated), calibrated["a"].draws.of(0, "unavailable").shape[1:]
-    (['a', 'y'], (500, 1))
+    (['a', 'y'], (300, 1))
     """
     guide = fit.program.guide
     return calibrate(train.to(fit.device, fit.dtype), (guide.channel_a, guide.channel_y), fit.settings, seeds)

@@ -1,0 +1,443 @@
+r"""Posterior of a channel given scores of networks that were not trained on the rows they score.
+
+The scores :math:`\hat h(a|x)` are cross-fitted (:mod:`.cross_fitting`) and may be too sure, too unsure or
+shifted. They are recalibrated while the channel is learned, so that its posterior has the uncertainty of
+both. With :math:`s = \log \hat h(\cdot|x) - \log \hat h(\text{last}|x)`, conditions v and the label y,
+
+.. math:: h(\cdot|x,y) = \mathrm{softmax}(b + C s + D v), \quad
+          P(\tilde a | x) = \sum_y q(y|x,\tilde y) \sum_a h(a|x,y)\, P(\tilde a|a,v),
+
+where C is around the identity, D around 0, and :math:`P(\tilde a|a,v)` is the channel, its rows with their
+Dirichlet priors and :math:`w \sim N(0, \sigma^2)` (:meth:`Channel.tilted`). How far D is from 0 is learned:
+its variance is the one that makes the rows likeliest (:meth:`SecondStage.learn_freedom`). Where the scores
+say nothing C is near 0, and the posterior is as wide as it should be.
+
+Draws are made by Hamiltonian Monte Carlo for many tables at once, in coordinates in which the posterior is
+about standard normal: the maximum is found by scoring, and the information there is the metric.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.posterior.sampler import bin_rows
+from pyro_fairvae.schema.attributes import UNAVAILABLE
+
+FARTHEST = 8.0  # log-odds of scores are clamped here
+CELLS = 128  # at most, where no conditions tell rows apart
+SHIFT = 3.0  # standard deviation of b
+STRETCH = 1.0  # standard deviation of an entry of C around the identity
+FREEDOM = 0.1  # first standard deviation of an entry of D
+LEAST_FREEDOM = 0.01  # below it, D is left out
+ROUNDS = 5  # of learning it
+MOST_ITERATIONS = 60  # of scoring
+WARMUP = 100
+LEAPS = 6
+ACCEPTED = 0.8  # share of proposals that the length of a leap aims at
+WIDER = 1.5  # chains start this much farther from the maximum than the posterior's deviation
+AVERAGED = 1 << 15  # rows over which a population's rates are averaged, at most
+STEP = 1e-5  # of central differences
+AT_ONCE = 1 << 13  # rows whose scores are in memory at once
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Rows of some tables with their scores; where there are no conditions, similar rows are one cell."""
+
+    scores: Tensor  # log-odds of each value against the last, (tables, rows, values − 1)
+    observed: Tensor  # (tables, rows)
+    weights: Tensor  # number of people, (tables, rows)
+    conditions: Tensor  # v without the label, centred, (tables, rows, columns)
+    labels: Tensor  # q(y|x,ỹ), (tables, rows, classes); one class where the label is not a condition
+    label_columns: Tensor  # columns of v that each label gives, (tables, classes, columns)
+
+    @staticmethod
+    def make(
+        probabilities: Tensor,
+        observed: Tensor,
+        outcomes: int,
+        conditions: Tensor | None = None,
+        labels: Tensor | None = None,
+        label_columns: Tensor | None = None,
+    ) -> ScoredRows:
+        """From scores ĥ, (tables, rows, values), and recorded outcomes, (tables, rows)."""
+        log_odds = probabilities.double().clamp(min=1e-12).log()
+        scores = (log_odds[..., :-1] - log_odds[..., -1:]).clamp(-FARTHEST, FARTHEST)
+        tables, rows = observed.shape
+        if conditions is None and labels is None:
+            return ScoredRows._cells(probabilities, scores, observed, outcomes)
+        return ScoredRows(
+            scores,
+            observed,
+            scores.new_ones(tables, rows),
+            scores.new_zeros(tables, rows, 0) if conditions is None else conditions.to(scores),
+            scores.new_ones(tables, rows, 1) if labels is None else labels.to(scores),
+            scores.new_zeros(tables, 1, 0) if label_columns is None else label_columns.to(scores),
+        )
+
+    @staticmethod
+    def _cells(probabilities: Tensor, scores: Tensor, observed: Tensor, outcomes: int) -> ScoredRows:
+        """Rows with similar scores as one cell, a line for each of its outcomes."""
+        means, counts = [], []
+        for of_table, score, outcome in zip(probabilities, scores, observed, strict=True):
+            cell = torch.from_numpy(bin_rows(of_table.double().cpu().numpy(), CELLS, 20)).to(outcome.device)
+            size = int(cell.max()) + 1
+            people = torch.bincount(cell, minlength=size)
+            sums = score.new_zeros(size, score.shape[-1]).index_add_(0, cell, score)
+            means.append(sums / people.unsqueeze(-1))
+            counts.append(torch.bincount(cell * outcomes + outcome, minlength=size * outcomes))
+        mean = torch.stack(means).repeat_interleave(outcomes, dim=1)
+        weights = torch.stack(counts).to(mean)
+        return ScoredRows(
+            mean,
+            torch.arange(outcomes, device=mean.device)
+            .repeat(mean.shape[1] // outcomes)
+            .expand(weights.shape),
+            weights,
+            mean.new_zeros(*weights.shape, 0),
+            mean.new_ones(*weights.shape, 1),
+            mean.new_zeros(len(mean), 1, 0),
+        )
+
+
+@dataclass(frozen=True)
+class ChannelPosterior:
+    """Draws of a channel and of what its withholding depends on."""
+
+    rows: list[Tensor]  # each row, averaged over the population, (chains, draws, tables, support)
+    effects: Tensor  # w, (chains, draws, tables, attributes, columns of v)
+
+
+class SecondStage:
+    """The density of b, C, D, the channel's rows and w given scored rows, for tables side by side.
+
+    Parameters are a vector for each table: the coefficients of h for each value but the last, the rows of the
+    channel as log-ratios, and w.
+    """
+
+    def __init__(self, channel: Channel, rows: ScoredRows, scale: float = 1.0) -> None:
+        self.channel, self.rows = channel, rows
+        self.tables, _, self.others = rows.scores.shape
+        self.attributes = len(channel.attributes.names)
+        self.features = rows.conditions.shape[-1]
+        self.columns = self.features + rows.label_columns.shape[-1]
+        self.design = torch.cat([torch.ones_like(rows.scores[..., :1]), rows.scores], dim=-1)
+        self.scale = scale
+        self.priors = [channel.concentration(row, rows.scores) for row in range(len(channel.rows))]
+        self.sizes = [
+            self.others * (1 + self.others),
+            self.others * self.columns,
+            sum(len(prior) - 1 for prior in self.priors),
+            self.attributes * self.columns,
+        ]
+        centre = torch.cat([rows.scores.new_zeros(self.others, 1), torch.eye(self.others).to(rows.scores)], 1)
+        self.centre = torch.cat([centre.flatten(), rows.scores.new_zeros(sum(self.sizes[1:]))])
+        self.freedom = rows.scores.new_full((self.tables,), FREEDOM if self.columns else 0.0)
+
+    @property
+    def precision(self) -> Tensor:
+        """Prior precision of each parameter, (tables, parameters); rows have a prior of their own."""
+        like = self.rows.scores
+        recalibration = like.new_full((self.others, 1 + self.others), STRETCH**-2)
+        recalibration[:, 0] = SHIFT**-2
+        of_freedom = self.freedom.clamp(min=1e-6).pow(-2).unsqueeze(-1)
+        parts = [recalibration.flatten().expand(self.tables, -1), of_freedom.expand(-1, self.sizes[1])]
+        parts += [like.new_zeros(self.tables, self.sizes[2])]
+        parts += [like.new_full((self.tables, self.sizes[3]), self.scale**-2)]
+        return torch.cat(parts, dim=-1)
+
+    def split(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(…, tables, parameters) as b and C, D, the rows' log-ratios, and w."""
+        recalibration, of_conditions, ratios, effects = q.split(self.sizes, dim=-1)
+        return (
+            recalibration.unflatten(-1, (self.others, 1 + self.others)),
+            of_conditions.unflatten(-1, (self.others, self.columns)),
+            ratios,
+            effects.unflatten(-1, (self.attributes, self.columns)),
+        )
+
+    def row_draws(self, ratios: Tensor) -> list[Tensor]:
+        """Each row on its support, (…, support)."""
+        parts = ratios.split([len(prior) - 1 for prior in self.priors], dim=-1)
+        return [torch.cat([part, torch.zeros_like(part[..., :1])], dim=-1).softmax(-1) for part in parts]
+
+    def predictors(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of h, (…, tables, rows, classes, values − 1), and tilts, (…, rows, classes, attributes)."""
+        recalibration, of_conditions, _, effects = self.split(q)
+        logits = self.design @ recalibration.mT
+        of_x, of_y = of_conditions.split([self.features, self.columns - self.features], dim=-1)
+        w_x, w_y = effects.split([self.features, self.columns - self.features], dim=-1)
+        if self.features:
+            logits = logits + self.rows.conditions @ of_x.mT
+        tilt = self.rows.conditions @ w_x.mT
+        labels = self.rows.label_columns
+        return (
+            logits.unsqueeze(-2) + (labels @ of_y.mT).unsqueeze(-3),
+            tilt.unsqueeze(-2) + (labels @ w_y.mT).unsqueeze(-3),
+        )
+
+    def log_shares(self, logits: Tensor) -> Tensor:
+        """log h, (…, values)."""
+        return torch.cat([logits, torch.zeros_like(logits[..., :1])], dim=-1).log_softmax(-1)
+
+    def row_log_likelihood(self, logits: Tensor, tilt: Tensor, ratios: Tensor) -> Tensor:
+        """log P(ã|x) of each row, (…, tables, rows)."""
+        leading = logits.shape[:-3]
+        matrix = self.channel.matrix(self.row_draws(ratios)).flatten(0, -3)
+        observed = self.rows.observed.expand(leading + self.rows.observed.shape[1:]).flatten(0, -2)
+        log_channel = self.channel.log_likelihood(
+            matrix, observed, tilt.flatten(0, -4) if self.columns else None
+        )
+        if not self.columns:
+            log_channel = log_channel.unsqueeze(-2)
+        log_joint = self.log_shares(logits) + log_channel.unflatten(0, leading)
+        by_class = log_joint.logsumexp(-1)
+        if by_class.shape[-1] == 1:
+            return by_class.squeeze(-1)
+        return (by_class + self.rows.labels.clamp(min=1e-30).log()).logsumexp(-1)
+
+    def log_prior(self, q: Tensor) -> Tensor:
+        """Log-density of the prior, (…, tables), up to a constant."""
+        normal = -((q - self.centre) ** 2 * self.precision).sum(-1) / 2
+        rows = self.row_draws(self.split(q)[2])
+        # The Dirichlet density of a softmax, its Jacobian included, is Σ mass · log probability.
+        return normal + sum(
+            (prior * row.clamp(min=1e-300).log()).sum(-1)
+            for prior, row in zip(self.priors, rows, strict=True)
+        )
+
+    def log_density(self, q: Tensor) -> Tensor:
+        """Log of the posterior, (…, tables), up to a constant; q is (…, tables, parameters)."""
+        return self.log_likelihood(q) + self.log_prior(q)
+
+    def log_likelihood(self, q: Tensor) -> Tensor:
+        """Log-likelihood of all rows, (…, tables)."""
+        recalibration, _, ratios, _ = self.split(q)
+        weights = self.rows.weights
+        if self.columns:
+            return (weights * self.row_log_likelihood(*self.predictors(q), ratios)).sum(-1)
+        # The lines of a cell differ in their outcome alone.
+        outcomes = self.channel.outcomes
+        shares = self.log_shares(self.design[:, ::outcomes] @ recalibration.mT).exp()
+        likelihood = shares @ self.channel.matrix(self.row_draws(ratios))
+        return (weights.unflatten(-1, (-1, outcomes)) * likelihood.clamp(min=1e-300).log()).sum((-1, -2))
+
+    def gradient(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-density and its gradient."""
+        q = q.detach().requires_grad_()
+        density = self.log_density(q)
+        (slope,) = torch.autograd.grad(density.sum(), q)
+        return density.detach(), slope
+
+    def information(self, q: Tensor) -> Tensor:
+        """Σ of the outer products of rows' scores, and the prior's precision, (tables, P, P)."""
+        logits, tilt = (part.detach().requires_grad_() for part in self.predictors(q))
+        ratios = self.split(q)[2].detach()
+        people = self.row_log_likelihood(logits, tilt, ratios)
+        of_logits, of_tilt = torch.autograd.grad(people.sum(), (logits, tilt), allow_unused=True)
+        if of_tilt is None:
+            of_tilt = torch.zeros_like(tilt)
+        of_ratios = torch.stack(
+            [
+                self._slope_along(logits.detach(), tilt.detach(), ratios, way)
+                for way in STEP * torch.eye(ratios.shape[-1]).to(ratios)
+            ],
+            dim=-1,
+        )
+        total = torch.diag_embed(self.precision + self._row_precision(ratios))
+        for start in range(0, self.design.shape[1], AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            g, k = of_logits[:, rows], of_tilt[:, rows]
+            scores = torch.cat(
+                [
+                    _outer(g.sum(-2), self.design[:, rows]),
+                    _outer_labels(g, self.rows.conditions[:, rows], self.rows.label_columns),
+                    of_ratios[:, rows],
+                    _outer_labels(k, self.rows.conditions[:, rows], self.rows.label_columns),
+                ],
+                dim=-1,
+            )
+            total = total + (scores * self.rows.weights[:, rows].unsqueeze(-1)).mT @ scores
+        return total
+
+    def _slope_along(self, logits: Tensor, tilt: Tensor, ratios: Tensor, way: Tensor) -> Tensor:
+        """The slope of each row's log-likelihood along a step of the ratios, by central differences."""
+        ahead, behind = (self.row_log_likelihood(logits, tilt, ratios + sign * way) for sign in (1, -1))
+        return (ahead - behind) / (2 * STEP)
+
+    def _row_precision(self, ratios: Tensor) -> Tensor:
+        """Curvature of the prior of the rows at their log-ratios, its diagonal, (tables, P)."""
+        curvature = [
+            (prior.sum() * row * (1 - row))[..., :-1]
+            for prior, row in zip(self.priors, self.row_draws(ratios), strict=True)
+        ]
+        zeros = [ratios.new_zeros(len(ratios), size) for size in (sum(self.sizes[:2]), self.sizes[3])]
+        return torch.cat([zeros[0], *curvature, zeros[1]], dim=-1)
+
+    def start(self) -> Tensor:
+        """Rows at the shares of ∅ in the tables, all else at the centre of its prior."""
+        q = self.centre.repeat(self.tables, 1)
+        first = sum(self.sizes[:2])
+        withheld = torch.from_numpy(~self.channel.attributes.stated).to(self.rows.observed.device)
+        share = (self.rows.weights * withheld[self.rows.observed]).sum(-1) / self.rows.weights.sum(-1)
+        share = share.clamp(0.02, 0.98).unsqueeze(-1)
+        for row, prior in zip(self.channel.rows, self.priors, strict=True):
+            # Own values first: others keep the proportions of the prior.
+            stated = torch.tensor([outcome != UNAVAILABLE for outcome in row.outcomes], device=q.device)
+            mean = (prior / prior.sum()).expand(self.tables, -1)
+            mean = torch.where(stated, mean * (1 - share) / (mean * stated).sum(-1, keepdim=True), share)
+            width = len(prior) - 1
+            q[:, first : first + width] = mean[:, :-1].log() - mean[:, -1:].log()
+            first += width
+        return q
+
+    def maximise(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The maximum from ``q`` on, (tables, parameters), and the information there, by scoring."""
+        density, slope = self.gradient(q)
+        for _ in range(MOST_ITERATIONS):
+            information = self.information(q)
+            step = torch.linalg.solve(information, slope.unsqueeze(-1)).squeeze(-1)
+            size = torch.ones_like(density)
+            for _ in range(12):
+                with torch.no_grad():
+                    better = self.log_density(q + size.unsqueeze(-1) * step) >= density - 1e-9
+                if bool(better.all()):
+                    break
+                size = torch.where(better, size, size / 3)
+            q = torch.where(better.unsqueeze(-1), q + size.unsqueeze(-1) * step, q)
+            before = density
+            density, slope = self.gradient(q)
+            if float((density - before).abs().max()) < 1e-4:
+                break
+        return q, self.information(q)
+
+    def learn_freedom(self) -> tuple[Tensor, Tensor]:
+        """The maximum and the information there, at the variance of D that makes the rows likeliest.
+
+        MacKay's fixed point: the variance is the mean of D² and of its posterior variance.
+        """
+        q, information = self.maximise(self.start())
+        if not self.columns:
+            return q, information
+        place = slice(self.sizes[0], self.sizes[0] + self.sizes[1])
+        for _ in range(ROUNDS):
+            variance = torch.linalg.inv(information).diagonal(dim1=-2, dim2=-1)[..., place]
+            moments = (q[..., place] ** 2 + variance).mean(-1)
+            self.freedom = moments.sqrt().clamp(min=LEAST_FREEDOM)
+            q, information = self.maximise(q)
+        return q, information
+
+    def sample(
+        self, q: Tensor, information: Tensor, draws: int, chains: int, seed: int, every: int = 1
+    ) -> Tensor:
+        """Draws, (chains, draws, tables, parameters), by Hamiltonian Monte Carlo around a maximum."""
+        like = q
+        noise = torch.Generator().manual_seed(seed)
+        factor = torch.linalg.cholesky(information)
+
+        def normal() -> Tensor:
+            return torch.randn(chains, *q.shape, generator=noise, dtype=torch.float64).to(like)
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=noise, dtype=torch.float64).to(like)
+
+        def place(x: Tensor) -> Tensor:
+            return q + torch.linalg.solve_triangular(factor.mT, x.unsqueeze(-1), upper=True).squeeze(-1)
+
+        def gradient(x: Tensor) -> tuple[Tensor, Tensor]:
+            density, slope = self.gradient(place(x))
+            slope = torch.linalg.solve_triangular(factor, slope.unsqueeze(-1), upper=False).squeeze(-1)
+            return density, slope
+
+        x = WIDER * normal()
+        density, slope = gradient(x)
+        leap = like.new_full((len(q),), 1.2 * q.shape[-1] ** -0.25)
+        kept = []
+        for step in range(WARMUP + draws * every):
+            length = leap.unsqueeze(-1) * (0.8 + 0.4 * uniform(1))
+            momentum = normal()
+            energy = density - (momentum**2).sum(-1) / 2
+            moved, moved_slope = x, slope
+            momentum = momentum + length / 2 * slope
+            for last in [False] * (LEAPS - 1) + [True]:
+                moved = moved + length * momentum
+                moved_density, moved_slope = gradient(moved)
+                momentum = momentum + length * moved_slope * (0.5 if last else 1)
+            change = moved_density - (momentum**2).sum(-1) / 2 - energy
+            change = torch.where(change.isfinite(), change, -math.inf)
+            accepted = uniform(*change.shape).log() < change
+            x = torch.where(accepted.unsqueeze(-1), moved, x)
+            slope = torch.where(accepted.unsqueeze(-1), moved_slope, slope)
+            density = torch.where(accepted, moved_density, density)
+            if step < WARMUP:
+                leap = leap * torch.exp(0.1 * (change.clamp(max=0).exp().mean(0) - ACCEPTED))
+            elif (step - WARMUP) % every == 0:
+                kept.append(place(x))
+        return torch.stack(kept, dim=1)
+
+    @torch.no_grad()
+    def posterior(self, draws: Tensor) -> ChannelPosterior:
+        """Rows of the channel averaged over the people of its groups, and w, from draws of parameters."""
+        rows: list[list[Tensor]] = [[] for _ in self.channel.rows]
+        for q in draws.flatten(0, 1):
+            for store, row in zip(rows, self._population(q), strict=True):
+                store.append(row)
+        shape = draws.shape[:2]
+        return ChannelPosterior(
+            [torch.stack(store).unflatten(0, shape) for store in rows], self.split(draws)[3]
+        )
+
+    def _population(self, q: Tensor) -> list[Tensor]:
+        """Each row averaged over the people it holds for, (tables, support)."""
+        plain = self.row_draws(self.split(q)[2])
+        if not self.columns:
+            return plain
+        every = math.ceil(self.design.shape[1] / AVERAGED)
+        thinned = self._thinned(every)
+        logits, tilt = thinned.predictors(q)
+        people = thinned.log_shares(logits).exp() * thinned.rows.labels.unsqueeze(-1)
+        averaged = []
+        for row, probabilities in zip(self.channel.rows, plain, strict=True):
+            if UNAVAILABLE not in row.outcomes:
+                averaged.append(probabilities)
+                continue
+            withheld = row.outcomes.index(UNAVAILABLE)
+            t = tilt[..., self.channel.attributes.names.index(row.attribute)]
+            rate = probabilities[:, withheld, None, None]
+            rate = torch.sigmoid(torch.logit(rate, eps=1e-12) + t)
+            weight = people[..., row.groups].sum(-1)
+            mean = (weight * rate).sum((-1, -2)) / weight.sum((-1, -2))
+            rest = (1 - mean) / (1 - probabilities[:, withheld]).clamp(min=1e-12)
+            whole = probabilities * rest.unsqueeze(-1)
+            whole[:, withheld] = mean
+            averaged.append(whole)
+        return averaged
+
+    def _thinned(self, every: int) -> SecondStage:
+        """The same with evenly spaced rows."""
+        if every == 1:
+            return self
+        rows = self.rows
+        fewer = ScoredRows(
+            *(part[:, ::every] for part in (rows.scores, rows.observed, rows.weights, rows.conditions)),
+            rows.labels[:, ::every],
+            rows.label_columns,
+        )
+        return SecondStage(self.channel, fewer, self.scale)
+
+
+def _outer(slopes: Tensor, columns: Tensor) -> Tensor:
+    """(tables, rows, m) and (tables, rows, k) to (tables, rows, m·k)."""
+    return (slopes.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
+
+
+def _outer_labels(slopes: Tensor, columns: Tensor, label_columns: Tensor) -> Tensor:
+    """Slopes (tables, rows, classes, m) times the columns of v, (tables, rows, m·k), those of labels last."""
+    of_labels = torch.einsum("trym,tyk->trmk", slopes, label_columns)
+    of_x = slopes.sum(-2).unsqueeze(-1) * columns.unsqueeze(-2)
+    return torch.cat([of_x, of_labels], dim=-1).flatten(-2)

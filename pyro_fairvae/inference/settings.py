@@ -119,6 +119,9 @@ class Settings:
         f"prior on P(ã|a): {', '.join(PRIOR_PRESETS)}, or a mapping, as fairvae priors show --help explains",
     )
     prior_y: str = option("truthful", "prior on P(ỹ|y), in the same format as prior_a")
+    withholding_depends_on: tuple[str, ...] = option(
+        (), "features on which withholding may depend besides the group, or label"
+    )
     prior_pi: float = option(1.0, "γ, concentration of the symmetric Dirichlet prior of π")
     intervals: str | None = option(
         None,

@@ -7,6 +7,7 @@ stated; since training recalibrates them, a difference is a warning and not an e
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,33 +32,33 @@ MOST_DIFFERENT, LEAST_P = 0.05, 0.01  # mean difference and p-value beyond which
 def check_probabilities(proxy_proba: Any, rows: int, attributes: Attributes) -> np.ndarray:
     """Probabilities (rows, groups) that are valid; all NaN in rows where they are unknown."""
     given = by_group(proxy_proba, rows, attributes, "proxy_proba")
-    gaps = np.isnan(given)
-    partly = gaps.any(1) & ~gaps.all(1)
-    outside = np.any((given < -TOLERANCE) | (given > 1 + TOLERANCE), axis=1)
-    sums = given.sum(1)
-    wrong = np.abs(sums - 1) > TOLERANCE
+    index = proxy_proba.index if isinstance(proxy_proba, pd.DataFrame) else range(rows)
+    gaps, sums = np.isnan(given), given.sum(1)
     require(not gaps.all(), "proxy_proba is missing in all rows; leave it out, or give probabilities.")
-    require(
-        not partly.any(),
-        f"proxy_proba has a gap in {_rows(partly)}; give the probabilities of all groups, or NaN for all.",
-    )
-    require(
-        not outside.any(),
-        f"proxy_proba is outside of [0, 1] in {_rows(outside)}; give probabilities, "
-        "not percentages or scores.",
-    )
+    wrong = np.any((given < -TOLERANCE) | (given > 1 + TOLERANCE), axis=1)
     require(
         not wrong.any(),
-        f"proxy_proba sums to {sums[wrong.argmax()]:.6g} in {_rows(wrong)}; expected 1 over the groups "
-        f"{', '.join(attributes.group_names)}.",
+        f"proxy_proba is outside of [0, 1] in {_rows(wrong, index)}; give probabilities, not percentages "
+        "or scores.",
+    )
+    wrong = gaps.any(1) & ~gaps.all(1)
+    require(
+        not wrong.any(),
+        f"proxy_proba has a gap in {_rows(wrong, index)}; give the probabilities of all groups, or of none.",
+    )
+    wrong = np.abs(sums - 1) > TOLERANCE
+    require(
+        not wrong.any(),
+        f"proxy_proba sums to {sums[wrong.argmax()]:.6g} in {_rows(wrong, index)}; expected 1 over the "
+        f"groups {', '.join(attributes.group_names)}.",
     )
     return np.clip(given, 0, 1)
 
 
-def _rows(where: np.ndarray) -> str:
-    """The first of some rows, counted from 0, and their number."""
-    first, count = int(where.argmax()), int(where.sum())
-    return f"row {first}" if count == 1 else f"row {first} and {count - 1} more"
+def _rows(where: np.ndarray, index: Sequence[Any]) -> str:
+    """The first of some rows by its name in the index, and the number of the others."""
+    count = int(where.sum())
+    return f"row {index[int(where.argmax())]}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def proxy_table(

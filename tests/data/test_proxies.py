@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_probabilities_are_taken_by_the_names_of_groups_or_by_place() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({(1, 0): np.nan}, "a gap in row 1; give the probabilities of all groups, or NaN for all"),
+        ({(1, 0): np.nan}, "a gap in row 1; give the probabilities of all groups, or of none"),
         ({(1, 0): 0.61}, "sums to 1.01 in row 1; expected 1 over the groups f, m, x"),
         ({(0, 0): 0.3, (3, 0): 0.5}, "sums to 1.1 in row 0 and 1 more"),
         ({(3, 1): -0.1, (3, 0): 0.3}, r"outside of \[0, 1\] in row 3; give probabilities"),
@@ -58,6 +59,10 @@ def test_impossible_probabilities_name_their_row(changed: dict[tuple[int, int], 
         given[place] = value
     with pytest.raises(InputError, match=f"proxy_proba .*{message}"):
         check_probabilities(given, 4, GROUPS)
+    names = [f"n{row}" for row in range(4)]
+    message = re.sub(r"row (\d)", r"row n\1", message)
+    with pytest.raises(InputError, match=f"proxy_proba .*{message}"):
+        check_probabilities(pd.DataFrame(given, columns=["f", "m", "x"], index=names), 4, GROUPS)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are not features")
     parser.add_argument(
         "--withholding-depends-on", default="", metavar="COLUMN,…",
-        help="features on which withholding the group may depend besides the group; label is the label",
+        help=trained["withholding_depends_on"].help,
     )  # fmt: skip
     parser.add_argument(
         "--proxy", default="", metavar="COLUMN,…",

@@ -120,7 +120,9 @@ class Settings:
     )
     prior_y: str = option("truthful", "prior on P(ỹ|y), in the same format as prior_a")
     withholding_depends_on: tuple[str, ...] = option(
-        (), "features on which withholding may depend besides the group, or label"
+        (),
+        "what withholding the group may depend on besides the group: names of features, or label, separated "
+        "by commas",
     )
     prior_pi: float = option(1.0, "γ, concentration of the symmetric Dirichlet prior of π")
     intervals: str | None = option(

@@ -50,7 +50,7 @@ def proba(made: Made) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted(made: Made, proba: pd.DataFrame) -> FairSSVAEClassifier:
-    model = tiny(proxies=("district", "height"))
+    model = tiny(proxies=("district", "height"), withholding_depends_on=("x1", "label"))
     return model.fit(made.X, made.y_obs, made.a_obs, proxy_proba=proba)
 
 
@@ -185,6 +185,8 @@ def test_a_stored_model_is_the_same(fitted: FairSSVAEClassifier, made: Made, tmp
         assert_same(outputs(again, made.X.drop(columns=["district", "height"]), made.a_obs), expected)
         assert again.proxy_encoder_ == fitted.proxy_encoder_
         assert list(again.proxies) == ["district", "height"]
+        assert list(again.withholding_depends_on) == ["x1", "label"]
+        assert again.fit_.settings == fitted.fit_.settings
         assert again.summary_ == fitted.summary_
     again = clone(fitted)
     assert again.proxies == ("district", "height")

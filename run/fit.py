@@ -9,6 +9,8 @@ Examples:
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
   fairvae fit people.csv --label income --group sex --set refine_decisions=0 --out model
+  fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
+      --proxy-proba "White=p_white,Black=p_black" --out model
 """
 
 from __future__ import annotations
@@ -44,6 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="words that are values in this table although they usually mean a gap, such as None",
     )  # fmt: skip
     parser.add_argument("--drop", default="", metavar="COLUMN,…", help="columns that are not features")
+    parser.add_argument(
+        "--withholding-depends-on", default="", metavar="COLUMN,…",
+        help=trained["withholding_depends_on"].help,
+    )  # fmt: skip
+    parser.add_argument(
+        "--proxy", default="", metavar="COLUMN,…",
+        help="columns that tell of the group but must not decide; fairvae predict does not need them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--proxy-proba", default="", metavar="GROUP=COLUMN,…",
+        help="columns with given probabilities of all groups, as surname geocoding produces; not features",
+    )  # fmt: skip
     parser.add_argument(
         "--risk", default=defaults.risk, metavar="NAME", help=f"{trained['risk'].help} (default: %(default)s)"
     )
@@ -83,6 +97,8 @@ def run(arguments: argparse.Namespace) -> None:
         lambdas=_numbers(arguments.lambdas),
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
+        withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
+        proxies=tuple(listed(arguments.proxy)),
         options=_options(arguments.options) or None,
         device=str(device),
         verbose=int(not arguments.quiet),
@@ -97,6 +113,7 @@ def run(arguments: argparse.Namespace) -> None:
             missing=listed(arguments.missing),
             values=listed(arguments.values),
             drop=listed(arguments.drop),
+            proxy_proba=_columns_of_groups(arguments.proxy_proba),
             holdout=arguments.holdout,
             seed=arguments.seed,
             overwrite=arguments.overwrite,
@@ -115,6 +132,22 @@ def run(arguments: argparse.Namespace) -> None:
 def _report_gaps(column: str, counts: Mapping[str, int]) -> None:
     words = ", ".join(f"{word!r} in {count} rows" for word, count in counts.items())
     report(f"{column}: not stated, {words} (--values keeps a word that is a value).")
+
+
+def _columns_of_groups(words: str) -> dict[str, str]:
+    """The column of each group in GROUP=COLUMN,…; names of combined groups, such as "f, no", have commas."""
+    columns: dict[str, str] = {}
+    group = ""
+    for part in words.split(",") if words.strip() else []:
+        name, equals, column = part.rpartition("=")
+        group += name if equals else f"{part},"
+        if equals:
+            group, column = group.strip(), column.strip()
+            require(bool(group and column), f"--proxy-proba expects GROUP=COLUMN,…, got {words!r}.")
+            require(group not in columns, f"--proxy-proba gives {group!r} more than once; give it once.")
+            columns[group], group = column, ""
+    require(not group, f"--proxy-proba expects GROUP=COLUMN,…, got {words!r}.")
+    return columns
 
 
 def _numbers(words: str) -> tuple[float, ...]:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from pyro_fairvae.auditing.control_variates import AuditedRows
 from pyro_fairvae.auditing.group_imputation import impute_groups
 from pyro_fairvae.base.errors import InputError, choose, require
-from pyro_fairvae.data.coded_columns import MANY, code_groups, code_labels, shorten, word_of
+from pyro_fairvae.data.coded_columns import MANY, by_group, code_groups, code_labels, shorten, word_of
 from pyro_fairvae.data.table_encoder import as_frame
 from pyro_fairvae.schema.attributes import Attributes
 
@@ -103,22 +102,10 @@ def imputed_groups(
 
 
 def _checked(groups_proba: Any, rows: int, attributes: Attributes) -> np.ndarray:
-    wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
-    if isinstance(groups_proba, pd.DataFrame) and not isinstance(groups_proba.columns, pd.RangeIndex):
-        columns = [word_of(name) for name in groups_proba.columns]
-        require(
-            sorted(columns) == sorted(attributes.group_names),
-            f"groups_proba has the columns {shorten(columns)}; {wanted}, with these names.",
-        )
-        groups_proba = groups_proba.iloc[:, [columns.index(name) for name in attributes.group_names]]
-    try:
-        given = np.asarray(groups_proba, dtype=float)
-    except (TypeError, ValueError) as reason:
-        raise InputError(f"groups_proba is not all numbers; {wanted}.") from reason
-    require(
-        given.shape == (rows, attributes.groups),
-        f"groups_proba has the shape {given.shape}; {wanted}, one column for each group in this order.",
-    )
+    given = by_group(groups_proba, rows, attributes, "groups_proba")
     not_finite = int((~np.isfinite(given)).sum())
-    require(not_finite == 0, f"groups_proba has {not_finite} values that are NaN or infinite; {wanted}.")
+    require(
+        not_finite == 0,
+        f"groups_proba has {not_finite} values that are NaN or infinite; expected numbers for all rows.",
+    )
     return given

@@ -126,7 +126,7 @@ def code_groups(
     Values are compared by :func:`word_of`: 1, 1.0 and "1" are the same. ``known`` are the attributes
     of a model.
     """
-    table = _columns(sensitive_features, what)
+    table = group_columns(sensitive_features, what)
     if known is not None:
         require(
             table.shape[1] == len(known.names),
@@ -170,7 +170,29 @@ def code_groups(
     return StatedGroups(outcomes.astype(np.int64), attributes)
 
 
-def _columns(sensitive_features: Any, what: str) -> pd.DataFrame:
+def by_group(values: Any, rows: int, attributes: Attributes, what: str) -> np.ndarray:
+    """Numbers (rows, groups), such as probabilities: a table names the groups, an array has them in order."""
+    wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
+    if isinstance(values, pd.DataFrame) and not isinstance(values.columns, pd.RangeIndex):
+        columns = [word_of(name) for name in values.columns]
+        require(
+            sorted(columns) == sorted(attributes.group_names),
+            f"{what} has the columns {shorten(columns)}; {wanted}, with these names.",
+        )
+        values = values.iloc[:, [columns.index(name) for name in attributes.group_names]]
+    try:
+        table = isinstance(values, pd.DataFrame)
+        given = values.to_numpy(float, na_value=np.nan) if table else np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as reason:
+        raise InputError(f"{what} is not all numbers; {wanted}.") from reason
+    require(
+        given.shape == (rows, attributes.groups),
+        f"{what} has the shape {given.shape}; {wanted}, one column for each group in this order.",
+    )
+    return given
+
+
+def group_columns(sensitive_features: Any, what: str) -> pd.DataFrame:
     """One or several columns of groups, under different names."""
     if isinstance(sensitive_features, pd.DataFrame):
         table = sensitive_features.reset_index(drop=True)

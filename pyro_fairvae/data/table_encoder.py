@@ -10,7 +10,7 @@ import difflib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 from scipy import sparse
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.coded_columns import shorten, word_of
 from pyro_fairvae.data.number_columns import (
     NUMBER_KINDS,
     NUMBERS,
@@ -139,7 +139,8 @@ class TableEncoder:
             warnings.warn(f"columns that say nothing are left out: {reasons}.", stacklevel=3)
         require(
             bool(numbers or categories),
-            f"none of the {len(names)} columns can be used as a feature: {'; '.join(left_out.values())}.",
+            f"none of the {len(names)} columns can be used ({shorten(names)}): "
+            f"{'; '.join(left_out.values())}.",
         )
         return TableEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
 
@@ -257,6 +258,14 @@ def as_frame(X: Any) -> pd.DataFrame:
     )
     frame = pd.DataFrame(array)
     return frame.infer_objects() if array.dtype == object else frame
+
+
+def without_columns(X: Any, names: Collection[str]) -> Any:
+    """X without the columns of these names, which it may lack; columns of an array are called 0, 1, …."""
+    if not names:
+        return X
+    table = X if isinstance(X, pd.DataFrame) else as_frame(X)
+    return table.loc[:, [str(name) not in names for name in table.columns]]
 
 
 def check_names(table: pd.DataFrame) -> tuple[str, ...]:

@@ -21,7 +21,10 @@ from pyro_fairvae.schema.observed import Observed
 
 @dataclass(frozen=True)
 class CodedTable:
-    """Features, and the stated label and group of each row as codes; the last code is ∅."""
+    """Features, and the stated label and group of each row as codes; the last code is ∅.
+
+    ``u`` are encoded proxies of the group, and ``proxies`` is their encoder.
+    """
 
     x: Floats
     y_obs: Integers
@@ -29,6 +32,8 @@ class CodedTable:
     encoder: TableEncoder
     classes: np.ndarray
     attributes: Attributes
+    u: Floats | None = None
+    proxies: TableEncoder | None = None
 
     def observed(self, rows: Integers | slice = slice(None)) -> Observed:
         """Some of the rows, or all, as a table for training."""
@@ -41,6 +46,8 @@ class CodedTable:
             self.attributes.groups,
             self.attributes,
             tuple(word_of(label) for label in self.classes),
+            None if self.u is None else torch.from_numpy(self.u[rows]),
+            None if self.proxies is None else self.proxies.columns,
         )
 
     def parts(self, share: float, seed: int) -> tuple[Integers, Integers]:
@@ -52,27 +59,37 @@ class CodedTable:
     def digest(self) -> str:
         """A hash of all rows, by which a checkpoint recognises its data."""
         digest = hashlib.sha256()
-        for part in (self.x, self.y_obs, self.a_obs):
+        for part in (self.x, self.y_obs, self.a_obs, *(() if self.u is None else (self.u,))):
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
-    def summary(self, table: pd.DataFrame) -> dict[str, Any]:
-        """Counts of the original table, for the report of a model."""
+    def summary(self, table: pd.DataFrame, proxies: pd.DataFrame | None = None) -> dict[str, Any]:
+        """Counts of the original table and its proxies, for the report of a model."""
         labels = [*map(word_of, self.classes), UNAVAILABLE]
         return {
             "rows": len(table),
             "labels": counted(labels, self.y_obs),
             "groups": counted(self.attributes.outcome_names, self.a_obs),
-            "columns": [
-                {
-                    "name": name,
-                    "kind": self.encoder.kind_of(name),
-                    "missing": int(is_missing(column).sum()),
-                    "values": column.dropna().astype(object).map(word_of).nunique(),
-                }
-                for name, (_, column) in zip(self.encoder.names, table.items(), strict=True)
-            ],
+            "columns": _described(table, self.encoder)
+            + (
+                []
+                if proxies is None or self.proxies is None
+                else _described(proxies, self.proxies, "proxy ({})")
+            ),
         }
+
+
+def _described(table: pd.DataFrame, encoder: TableEncoder, kind: str = "{}") -> list[dict[str, Any]]:
+    """Name, kind, gaps and distinct values of each column."""
+    return [
+        {
+            "name": name,
+            "kind": kind.format(encoder.kind_of(name)),
+            "missing": int(is_missing(column).sum()),
+            "values": column.dropna().astype(object).map(word_of).nunique(),
+        }
+        for name, (_, column) in zip(encoder.names, table.items(), strict=True)
+    ]
 
 
 def counted(names: list[str] | tuple[str, ...], codes: Integers) -> dict[str, int]:

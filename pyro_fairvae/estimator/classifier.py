@@ -23,12 +23,20 @@ from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
-from pyro_fairvae.data.coded_columns import code_groups, code_labels
-from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
+from pyro_fairvae.data.coded_columns import StatedGroups, code_groups, code_labels
+from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
+from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, without_columns
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
-from pyro_fairvae.estimator.validation import check_groups, check_labels
+from pyro_fairvae.estimator.validation import (
+    NOBODY,
+    check_depends_on,
+    check_groups,
+    check_labels,
+    check_roles,
+    names_of,
+)
 from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_on_validation, select
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.fit_result import Fit
@@ -36,6 +44,7 @@ from pyro_fairvae.inference.settings import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, calibrate_fit, summarise, withholding_rates
+from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
@@ -71,6 +80,13 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         Share of rows held out of training, on which the epoch and the member are selected.
     missing_values : sequence
         Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
+    withholding_depends_on : sequence of str
+        What withholding may depend on besides the group: names of features, and ``"label"`` for the label.
+        Columns of an array are called ``"0"``, ``"1"``, ….
+    proxies : sequence of str
+        Names of columns of X that tell of the group but must not decide, such as a district. They are used
+        in ``fit`` alone, to learn who withholds. X may lack them afterwards, and they are not looked at if
+        it has them.
     intervals : {"calibrated", "given_h"}
         Intervals of ``channels_``: cross-fitted, or faster to compute and too narrow.
     options : mapping, optional
@@ -105,13 +121,14 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`.
     summary_ : dict
         Contents of the table: ``rows``, ``training_rows`` and ``held_out_rows``; how many rows state each of
-        the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values.
+        the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values. The
+        kind of a proxy is ``"proxy (…)"``.
     metric_ : str
         The name of the metric in the column ``disparity`` of ``frontier_``.
     n_features_in_ : int
-        Number of columns of X.
+        Number of columns of X, without proxies.
     feature_names_in_ : ndarray
-        Names of the columns, if X has any.
+        Names of these columns, if X has any.
 
     Examples
     --------
@@ -143,6 +160,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         layers: int = 3,
         validation_fraction: float = 0.15,
         missing_values: Sequence[Any] = (),
+        withholding_depends_on: Sequence[str] = (),
+        proxies: Sequence[str] = (),
         intervals: str = INTERVALS[0],
         options: Mapping[str, Any] | None = None,
         device: str = "auto",
@@ -160,6 +179,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         self.layers = layers
         self.validation_fraction = validation_fraction
         self.missing_values = missing_values
+        self.withholding_depends_on = withholding_depends_on
+        self.proxies = proxies
         self.intervals = intervals
         self.options = options
         self.device = device
@@ -175,7 +196,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.categorical = True
         return tags
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
         """Train the frontier on a table, its labels and its groups, any of which may have gaps.
 
         Parameters
@@ -187,6 +208,11 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         sensitive_features : array-like or DataFrame, optional
             One or several columns of groups, with the same kinds of gaps. Without it one member is fitted,
             at λ = 0, without fairness.
+        proxy_proba : DataFrame or array-like, (rows, groups), optional
+            Probabilities of the groups that are known from elsewhere, as surname geocoding produces: a
+            proxy, too. A DataFrame names the groups by its columns, an array has them in the order of
+            ``groups_``. All NaN in rows where they are unknown. A warning is given if they do not agree with
+            the groups that rows state; training recalibrates them.
 
         Returns
         -------
@@ -200,9 +226,11 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         """
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
-        frame = as_frame(X)
-        check_names(frame)
-        validate_data(self, X, skip_check_array=True)
+        whole = as_frame(X)
+        check_names(whole)
+        proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
+        frame = without_columns(whole, proxies)
+        validate_data(self, without_columns(X, proxies), skip_check_array=True)
         given = self._lambdas()
         y_obs, classes = check_labels(y, len(frame))
         if sensitive_features is None and any(given):
@@ -211,9 +239,16 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=2,
             )
         a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
+        check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
         device = resolve_device(self.device)
         encoder = TableEncoder.learn(frame)
-        table = CodedTable(encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes)
+        u_table = self._proxy_table(whole, frame, proxy_proba, a_obs, attributes)
+        u_encoder = None if u_table is None else TableEncoder.learn(u_table)
+        check_depends_on(depends_on, encoder, u_encoder is not None)
+        table = CodedTable(
+            encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes,
+            None if u_table is None or u_encoder is None else u_encoder.encode(u_table), u_encoder,
+        )  # fmt: skip
         seed = self._seed()
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
@@ -224,14 +259,41 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         }  # fmt: skip
         self.fit_ = self._train(train, validation, lambdas, settings, seed, device, config)
         self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
+        self.proxy_encoder_ = u_encoder
         self.knows_groups_ = sensitive_features is not None
         self.source_: dict[str, Any] = {}
-        self.summary_ = table.summary(frame) | {"training_rows": train.rows, "held_out_rows": validation.rows}
+        counts = {"training_rows": train.rows, "held_out_rows": validation.rows}
+        self.summary_ = table.summary(frame, u_table) | counts
         self.posterior_, self.draws_ = self._posterior(train, seed)
         self._judge(validation)
         if self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         return self
+
+    def _proxy_table(
+        self,
+        whole: pd.DataFrame,
+        features: pd.DataFrame,
+        proxy_proba: Any,
+        a_obs: np.ndarray,
+        attributes: Attributes,
+    ) -> pd.DataFrame | None:
+        """The columns of X that are not features, and the logs of given probabilities, if any."""
+        probabilities = None
+        if proxy_proba is not None:
+            require(
+                attributes is not NOBODY,
+                "proxy_proba has probabilities of groups, but no sensitive_features were given; give them, "
+                "or leave it out.",
+            )
+            probabilities = check_probabilities(proxy_proba, len(whole), attributes)
+            codes = StatedGroups(a_obs, attributes).codes
+            warn_if_miscalibrated(probabilities, codes, attributes.group_names)
+        columns = without_columns(whole, check_names(features))
+        table = proxy_table(columns, probabilities, attributes)
+        if table is not None:
+            check_names(pd.concat([features, table], axis=1))
+        return table
 
     def _train(
         self,
@@ -283,6 +345,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             "hidden": self.hidden,
             "layers": self.layers,
             "intervals": self.intervals,
+            "withholding_depends_on": names_of(self.withholding_depends_on),
         }
         given = dict(self.options or {})
         twice = sorted(parameters.keys() & given.keys())
@@ -477,7 +540,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:
-        """P(a|x), or P(a|x, ã).
+        """P(a|x), or P(a|x, ã), by the features alone: proxies are not looked at.
 
         Parameters
         ----------
@@ -515,7 +578,8 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     def observed(self, X: Any, y: Any = None, sensitive_features: Any = None) -> Observed:
         """Rows in the form that ``fit_`` takes, with labels and groups if they are given.
 
-        Labels and groups have gaps where none is stated; if they are not given, no row states one.
+        Labels and groups have gaps where none is stated; if they are not given, no row states one. Proxies
+        are left out.
         """
         return self._observed(self._encoded(X), y, sensitive_features)
 
@@ -559,6 +623,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
 
     def _encoded(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
+        X = self._features(X)
         frame = as_frame(X)
         require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
         named = hasattr(self, "feature_names_in_")
@@ -569,6 +634,15 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         if not (isinstance(X, pd.DataFrame) and known):
             frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
         return torch.from_numpy(self.encoder_.encode(frame))
+
+    def _features(self, X: Any) -> Any:
+        """X without the proxies that it may have."""
+        if self.proxy_encoder_ is None:
+            return X
+        named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
+        # Without names, X has proxies if it has the columns of the whole table.
+        there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
+        return without_columns(X, self.proxy_encoder_.names) if there else X
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write a folder of JSON and safetensors, from which :meth:`load` restores the same model.

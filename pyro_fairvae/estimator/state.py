@@ -18,7 +18,8 @@ from pyro_fairvae.schema.documents import FitDocument
 from pyro_fairvae.storage.stored_model import StoredModel, fit_from, is_plain
 
 NOT_STORED = ("callback", "checkpoint", "random_state", "device")
-OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "intervals")  # settings that are parameters
+# Settings that are parameters.
+OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "intervals", "withholding_depends_on")
 
 
 def stored_model(model: Any) -> StoredModel:
@@ -43,6 +44,7 @@ def stored_model(model: Any) -> StoredModel:
         model.draws_,
         parameters,
         tuple(getattr(model, "feature_names_in_", ())),
+        model.proxy_encoder_,
     )
 
 
@@ -63,11 +65,11 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
         "it is a model of images, which the estimator does not support; use its folder with the commands "
         "inspect, decide and report.",
     )
-    parameters = stored.parameters if stored.parameters is not None else _parameters_of(stored.fit)
+    parameters = stored.parameters if stored.parameters is not None else _parameters_of(stored)
     for name in parameters:
         choose("parameter", name, model.get_params(deep=False))
     model.set_params(**parameters)
-    model.fit_, model.encoder_ = stored.fit, stored.columns
+    model.fit_, model.encoder_, model.proxy_encoder_ = stored.fit, stored.columns, stored.proxies
     model.classes_, model.attributes_ = stored.classes, stored.attributes
     model.knows_groups_ = stored.knows_groups
     if stored.feature_names:
@@ -78,11 +80,13 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
     model.source_ = stored.source
 
 
-def _parameters_of(fit: Fit) -> dict[str, Any]:
+def _parameters_of(stored: StoredModel) -> dict[str, Any]:
     """Parameters of the estimator that correspond to the settings of a run."""
+    fit, proxies = stored.fit, stored.proxies
     settings, defaults = (flatten(dataclasses.asdict(source)) for source in (fit.settings, Settings()))
     parameters = {name: settings.pop(name) for name in OF_SETTINGS if settings[name] is not None}
     options = {name: value for name, value in settings.items() if value != defaults[name]}
+    parameters["proxies"] = [] if proxies is None else list(proxies.names)
     return parameters | {"lambdas": list(fit.lambdas), "options": options or None}
 
 
@@ -91,4 +95,5 @@ def restored_fit(
 ) -> Fit:
     """The fit of an estimator whose columns, classes and groups are set."""
     document = check_document(content, FitDocument, "the pickled estimator", "one of this version")
-    return fit_from(document, tensors, model.encoder_, model.classes_, model.attributes_, device)
+    described = (model.encoder_, model.classes_, model.attributes_)
+    return fit_from(document, tensors, *described, device, model.proxy_encoder_)

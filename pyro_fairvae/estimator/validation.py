@@ -1,19 +1,33 @@
-"""Checks of labels and groups before a fit."""
+"""Checks of labels, groups, proxies and what withholding depends on, before a fit."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.data.coded_columns import MANY, code_groups, code_labels, word_of
+from pyro_fairvae.data.coded_columns import (
+    MANY,
+    as_column,
+    code_groups,
+    code_labels,
+    group_columns,
+    is_missing,
+    word_of,
+)
+from pyro_fairvae.data.table_encoder import TableEncoder
+from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.schema.attributes import Attributes
 
 FEWEST_ROWS = 8
+LABEL = "label"  # in withholding_depends_on, whatever the name of y
 NOBODY = Attributes.single(("0", "1"))  # placeholder groups, which nobody states, where none are given
 
 
@@ -66,3 +80,84 @@ def check_groups(
         "are not groups. Give other columns, or fewer groups.",
     )
     return groups.outcomes, groups.attributes
+
+
+def names_of(given: Any) -> tuple[str, ...]:
+    """Names of columns as strings, each once; a single name counts as a list of one."""
+    names = [given] if isinstance(given, (str, int)) else given or ()
+    return tuple(dict.fromkeys(map(str, names)))
+
+
+def check_roles(
+    frame: pd.DataFrame,
+    proxies: tuple[str, ...],
+    depends_on: tuple[str, ...],
+    y: Any,
+    sensitive_features: Any,
+    missing_values: Sequence[Any],
+) -> None:
+    """Check that proxies, and what withholding depends on, are columns of X that can have this role."""
+    if not (proxies or depends_on):
+        return
+    require(
+        sensitive_features is not None,
+        "proxies and withholding_depends_on are about the group, but no sensitive_features were given; give "
+        "them, or leave these out.",
+    )
+    both = [name for name in proxies if name in depends_on]
+    require(
+        not both,
+        f"{', '.join(map(repr, both))} cannot be in both proxies and withholding_depends_on: a proxy tells "
+        "of the group and nothing else. Choose one for each column.",
+    )
+    there = [str(name) for name in frame.columns]
+    require(
+        LABEL not in depends_on or LABEL not in there,
+        f"{LABEL!r} in withholding_depends_on is the label y, but X has a column of this name, too; rename "
+        "that column.",
+    )
+    groups = group_columns(sensitive_features, "sensitive_features")
+    if not isinstance(sensitive_features, pd.DataFrame) and getattr(sensitive_features, "name", None) is None:
+        groups.columns = pd.RangeIndex(groups.shape[1])  # they have no names of their own
+    own = [(as_column(y, "y"), f"the label itself; write {LABEL!r} if withholding depends on it")]
+    own += [
+        (column, "the group itself, on which withholding always depends; leave it out")
+        for _, column in groups.items()
+    ]
+    for role, given in (("proxies", proxies), ("withholding_depends_on", depends_on)):
+        names = [name for name in given if role == "proxies" or name != LABEL]
+        for name, (column, what) in product(names, own):
+            same = name in there and _same_values(frame.iloc[:, there.index(name)], column, missing_values)
+            require(not same and name != column.name, f"{name!r} in {role} is {what}.")
+        take_columns(frame, names, f"parameter {role}")
+    require(
+        len(proxies) < len(there),
+        f"proxies name all {len(there)} columns of X, and no feature is left to decide by; leave some out.",
+    )
+
+
+def _same_values(first: pd.Series, second: pd.Series, missing_values: Sequence[Any]) -> bool:
+    """Whether two columns have the same values and gaps in all rows."""
+    one, other = (
+        np.where(is_missing(column, missing_values), None, column.astype(object).map(word_of))
+        for column in (first, second)
+    )
+    return np.array_equal(one, other)
+
+
+def check_depends_on(depends_on: tuple[str, ...], encoder: TableEncoder, proxies: bool) -> None:
+    """Check that withholding can depend on these features, and warn if nothing else identifies its rates."""
+    silent = [name for name in depends_on if name in encoder.left_out]
+    require(
+        not silent,
+        f"{', '.join(map(repr, silent))} in withholding_depends_on says nothing and is not a feature: all "
+        "rows have one value, or nearly each has its own. Leave it out.",
+    )
+    features = set(encoder.names) - set(encoder.left_out)
+    if depends_on and not proxies and features <= set(depends_on):
+        warnings.warn(
+            "withholding_depends_on names every feature, and there are no proxies: nothing that tells of the "
+            "group is left that withholding does not depend on, so only the form of the channel then "
+            "identifies the rates. Name fewer features, or give proxies.",
+            stacklevel=3,
+        )

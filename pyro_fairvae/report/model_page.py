@@ -24,8 +24,8 @@ LIMITS = (
     "Fairness here means that error rates, or rates of decisions, are similar between the groups named on "
     "this page. It does not cover other groups, single persons, or whether a model should make the decision "
     "at all.",
-    "How often people withhold is learned under the assumption that it depends on their group alone, and not "
-    "on the label or on anything else. If the audit reports otherwise, do not rely on the rates.",
+    "How often people withhold is learned under the assumption that it depends on their group, and on "
+    "nothing else unless this page names it. If the audit reports otherwise, do not rely on the rates.",
     "Imputed groups are probabilities for estimating rates over many people. Do not use them as a statement "
     "about a person.",
     "The model is as good as the labels it was fitted to. If those were decided unfairly, a model with "
@@ -124,7 +124,9 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
         "Rates of withholding with 90 % intervals.",
     )
     grid = Grid("How often group and label are withheld", lines, model.posterior["describes"])
-    return [picture, grid, *model.posterior["warnings"]]
+    depends_on = model.fit.settings.withholding_depends_on
+    named = [f"Withholding the group may depend on it and on: {', '.join(depends_on)}."] if depends_on else []
+    return [*named, picture, grid, *model.posterior["warnings"]]
 
 
 def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
@@ -207,6 +209,9 @@ def _data(model: StoredModel) -> list[Block]:
         blocks.append(Grid("Groups", counted("group", summary["groups"])))
     if isinstance(model.columns, Pixels):
         return [*blocks, f"Rows are images of {model.columns.side} × {model.columns.side} pixels."]
+    if model.proxies is not None:
+        names = ", ".join(model.proxies.names)
+        blocks.append(f"Proxies, which tell of the group in fitting and never decide: {names}.")
     return [*blocks, Grid("Columns", columns)]
 
 

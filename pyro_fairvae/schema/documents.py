@@ -178,6 +178,9 @@ class SourceDocument(_Strict):
     missing: list[str] = []
     values: list[str] = []
     data: str = ""
+    withholding_depends_on: list[str] = []
+    proxies: list[str] = []
+    proxy_proba: dict[str, str] = {}  # the column with the probabilities of each group
 
 
 class ModelDocument(_Strict):
@@ -200,6 +203,7 @@ class ModelDocument(_Strict):
     source: SourceDocument
     parameters: dict[str, Any] | None  # of the estimator that was fitted
     feature_names: list[str]
+    proxies: TableColumns | None = None
 
 
 class MetricLine(_Strict):

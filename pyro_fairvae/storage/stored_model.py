@@ -80,7 +80,9 @@ class StoredModel:
     parameters : dict or None
         Those of the estimator if one was fitted.
     feature_names : tuple of str
-        Columns of the table, in order.
+        Columns of the table, in order, without proxies.
+    proxies : TableEncoder or None
+        How proxies of the group were encoded, which only training looks at.
 
     Examples
     --------
@@ -109,6 +111,7 @@ class StoredModel:
     draws: Mapping[str, np.ndarray] = field(default_factory=dict)
     parameters: dict[str, Any] | None = None
     feature_names: tuple[str, ...] = ()
+    proxies: TableEncoder | None = None
 
     def save(self, folder: Path, overwrite: bool = False) -> None:
         """Write the folder, from which :func:`load_model` restores the same model."""
@@ -128,6 +131,8 @@ class StoredModel:
             "parameters": self.parameters,
             "feature_names": list(self.feature_names),
         }
+        if self.proxies is not None:
+            body["proxies"] = columns_content(self.proxies)
         write_model(folder, body, tensors, self.draws, overwrite)
 
 
@@ -187,7 +192,8 @@ def _restored(
     given = document.attributes
     attributes = Attributes(tuple(given.names), tuple(map(tuple, given.values)))
     columns = columns_from(document.columns)
-    fit = fit_from(document.fit, tensors, columns, classes, attributes, device)
+    proxies = None if document.proxies is None else encoder_from(document.proxies)
+    fit = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies)
     members = len(fit.lambdas)
     require(
         document.selected < members,
@@ -210,6 +216,7 @@ def _restored(
         draws,
         document.parameters,
         tuple(document.feature_names),
+        proxies,
     )
 
 
@@ -255,12 +262,14 @@ def fit_from(
     classes: np.ndarray,
     attributes: Attributes,
     device: torch.device,
+    proxies: TableEncoder | None = None,
 ) -> Fit:
-    """The fit of :func:`fit_content`, for rows with these columns, classes and groups."""
+    """The fit of :func:`fit_content`, for rows with these columns, classes, groups and proxies."""
     settings = build(Settings, document.settings)
     lambdas, class_names = tuple(document.lambdas), tuple(map(word_of, classes))
     features = columns if isinstance(columns, Pixels) else columns.columns
-    _check_sizes(settings, len(lambdas), features, attributes, tensors)
+    u_columns = None if proxies is None else proxies.columns
+    _check_sizes(settings, len(lambdas), features, attributes, tensors, u_columns)
     # Empty rows, from which a program of the right shape is built.
     empty = Observed(
         torch.zeros(2, features.width),
@@ -271,6 +280,8 @@ def fit_from(
         attributes.groups,
         attributes,
         class_names,
+        None if u_columns is None else torch.zeros(2, u_columns.width),
+        u_columns,
     )
     program = Program(empty, settings, [0] * len(lambdas)).to(device, torch.float32)
     adjustment = tensors[ADJUSTMENT].to(device) if ADJUSTMENT in tensors else None
@@ -306,11 +317,12 @@ def _check_sizes(
     columns: Columns | Pixels,
     attributes: Attributes,
     tensors: dict[str, Tensor],
+    u_columns: Columns | None,
 ) -> None:
     """Refuse a network with more weights than the tensors hold, before memory is allocated for it."""
     stored = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
     trunk = chosen_trunk(columns, settings).weights(columns, settings)
-    encoder = trunk + settings.hidden * attributes.groups
+    encoder = trunk + settings.hidden * attributes.groups + (u_columns.width if u_columns is not None else 0)
     decoder = settings.decoder_hidden * (
         settings.latent + (0 if isinstance(columns, Pixels) else columns.width)
     )
@@ -332,6 +344,11 @@ def columns_from(content: TableColumns | ImageColumns) -> TableEncoder | Pixels:
     """The columns of :func:`columns_content`."""
     if isinstance(content, ImageColumns):
         return Pixels(content.channels, content.side)
+    return encoder_from(content)
+
+
+def encoder_from(content: TableColumns) -> TableEncoder:
+    """The encoder of a table of :func:`columns_content`."""
     plain = as_plain(content)
     return TableEncoder.from_dict({name: value for name, value in plain.items() if name != "type"})
 

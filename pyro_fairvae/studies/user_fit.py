@@ -16,6 +16,7 @@ from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.validation import names_of
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
 
@@ -24,7 +25,10 @@ ReportGaps = Callable[[str, Mapping[str, int]], None]  # called with a column, a
 
 @dataclass(frozen=True)
 class UserTable:
-    """A table as it was read, split into label, groups and features."""
+    """A table as it was read, split into label, groups and features, among which are proxies.
+
+    ``probabilities`` are given ones of the groups, by their names.
+    """
 
     path: Path
     label: pd.Series
@@ -32,6 +36,7 @@ class UserTable:
     features: pd.DataFrame
     missing: list[str]
     values: list[str]
+    probabilities: pd.DataFrame | None = None
 
     @property
     def source(self) -> dict[str, object]:
@@ -65,6 +70,7 @@ def fit_table(
     missing: Sequence[str] = (),
     values: Sequence[str] = (),
     drop: Sequence[str] = (),
+    proxy_proba: Mapping[str, str] | None = None,
     holdout: float = 0.2,
     seed: int = 0,
     overwrite: bool = False,
@@ -74,7 +80,8 @@ def fit_table(
     """Fit ``model`` to the table in a file, and save it and its audit in the folder ``out``.
 
     ``missing`` are further words that mean not stated; ``values`` are words that are values in this table
-    although they usually mean a gap; columns in ``drop`` are not features. ``holdout`` is the share of rows
+    although they usually mean a gap; columns in ``drop`` are not features. ``proxy_proba`` names the
+    column with the probability of each group; these are not features either. ``holdout`` is the share of rows
     that are only audited; ``seed`` draws them, and is the model's ``random_state``. An interrupted fit
     continues from the checkpoint in ``out`` when called again with the same arguments; with ``overwrite``, a
     model and a checkpoint of another fit are replaced. ``report`` is called with progress messages,
@@ -90,11 +97,26 @@ def fit_table(
         "out",
     )
     say = report or (lambda words: None)
-    table = read_user_table(path, label, groups, missing, values, drop, report_gaps)
-    audited = random_share(len(table.features), holdout, seed)
     model = FairSSVAEClassifier() if model is None else model
+    named = {
+        "proxies": list(names_of(model.proxies)),
+        "withholding_depends_on": list(names_of(model.withholding_depends_on)),
+    }
+    for role, names in named.items():
+        for name in names:
+            require(
+                name not in drop and name not in (proxy_proba or {}).values(),
+                f"{name!r} in {role} is also in drop or proxy_proba; give each column one role.",
+            )
+    table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
+    audited = random_share(len(table.features), holdout, seed)
     model.set_params(random_state=seed, checkpoint=out / CHECKPOINT)
-    kept = (table.features[~audited], table.label[~audited], table.groups[~audited])
+    kept = (
+        table.features[~audited],
+        table.label[~audited],
+        table.groups[~audited],
+        None if table.probabilities is None else table.probabilities[~audited],
+    )
     try:
         model.fit(*kept)
     except OtherConfig:
@@ -103,7 +125,7 @@ def fit_table(
         say("Discarding the checkpoint of another fit.")
         (out / CHECKPOINT).unlink()
         model.fit(*kept)
-    model.source_ = table.source
+    model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
     model.save(out, overwrite=overwrite)
     result = _audit_held_out(model, table.features[audited], table.label[audited], table.groups[audited], say)
     if result is not None:
@@ -119,14 +141,22 @@ def read_user_table(
     values: Sequence[str] = (),
     drop: Sequence[str] = (),
     report_gaps: ReportGaps | None = None,
+    proxy_proba: Mapping[str, str] | None = None,
 ) -> UserTable:
-    """Read a table and split its columns into label, groups and features."""
+    """Read a table and split its columns into label, groups, features and probabilities of groups."""
     require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
     for name in drop:
         require(
             name not in (label, *groups),
             f"{name!r} is the label or a group, which are never features; leave it out of drop.",
             "drop",
+        )
+    given = proxy_proba or {}
+    for name in given.values():
+        require(
+            name not in (label, *groups, *drop),
+            f"{name!r} is the label, a group or dropped, and cannot have probabilities of a group, too.",
+            "proxy_proba",
         )
     table = read_table(path, missing, values)
     table.columns = pd.Index(check_names(table))
@@ -136,9 +166,11 @@ def read_user_table(
     if report_gaps is not None:
         for name, counts in unasked_gaps(path, [label, *groups], table, missing).items():
             report_gaps(name, counts)
-    features = table.drop(columns=[label, *groups, *dropped])
+    probabilities = take_columns(table, list(given.values()), "probabilities of groups")
+    features = table.drop(columns=[label, *groups, *dropped, *probabilities])
     require(features.shape[1] > 0, f"{path} has no columns left to use as features.")
-    return UserTable(path, labels, stated, features, list(missing), list(values))
+    by_group = probabilities.set_axis(list(given), axis=1) if given else None
+    return UserTable(path, labels, stated, features, list(missing), list(values), by_group)
 
 
 def unasked_gaps(

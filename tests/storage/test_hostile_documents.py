@@ -20,6 +20,7 @@ from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.schema.documents import PosteriorDocument, ResultsDocument
 from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, HEAD, TENSORS
 from pyro_fairvae.studies.config import TrainConfig, read_options
+from tests.support.user_tables import made_table, tiny
 
 VERSION_1 = Path(__file__).parent / "version_1"
 WRONG: tuple[Any, ...] = (None, True, -1, 10**30, 1e300, "", "word", [], [None], {}, {"a": 1})
@@ -147,6 +148,24 @@ def test_a_crafted_model_is_refused_or_loads(version: int, folder: Path, tmp_pat
     assert share_of(outcomes) > 0.5
     seal(tmp_path, document)
     assert not refused(FairSSVAEClassifier.load, tmp_path, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_crafted_proxies_are_refused_or_load(tmp_path: Path) -> None:
+    made = made_table(60)
+    X = made.X.assign(word=[["a", "b", None][k % 3] for k in range(60)])
+    tiny(epochs=1, proxies=["x0", "word"]).fit(X, made.y_obs, made.a_obs).save(tmp_path, overwrite=True)
+    document = json.loads((tmp_path / DOCUMENT).read_text())
+    outcomes = []
+    for proxies in changes(document["proxies"]):
+        seal(tmp_path, document | {"proxies": proxies})
+        outcomes.append(refused(FairSSVAEClassifier.load, tmp_path, "cpu"))
+    assert share_of(outcomes) > 0.5
+    wide = copy.deepcopy(document["proxies"])
+    wide["categories"][0]["values"] = list(map(str, range(100_000)))
+    seal(tmp_path, document | {"proxies": wide})
+    with pytest.raises(InputError, match=r"describes a network with \d+ weights or more"):
+        FairSSVAEClassifier.load(tmp_path, "cpu")
 
 
 def share_of(outcomes: list[bool]) -> float:

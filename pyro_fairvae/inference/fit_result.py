@@ -43,9 +43,10 @@ class Fit:
         The settings of the fit.
     history : list of dict of str to float
         A line for each epoch and member: ``epoch``, ``member``, ``lambda``; the parts of the objective
-        (``x``, ``a_obs``, ``y_obs``, ``kl_…``, ``groups``, ``labels``, ``imputer``, ``decisions``, ``risk``);
-        ``gap``, the fairness risk without its weight, its standard error ``gap_error`` and the gap of each
-        cell, ``cell_y…_a…``; and on held-out rows ``log_group``, ``log_label`` and ``error``.
+        (``x``, ``u`` if there are proxies, ``a_obs``, ``y_obs``, ``kl_…``, ``groups``, ``labels``,
+        ``imputer``, ``decisions``, ``risk``); ``gap``, the fairness risk without its weight, its standard
+        error ``gap_error`` and the gap of each cell, ``cell_y…_a…``; and on held-out rows ``log_group``,
+        ``log_label`` and ``error``.
         ``pandas.DataFrame(history)`` is a table.
     adjustment : Tensor or None
         ν, (members, classes, classes y, groups), by which decisions are refined.

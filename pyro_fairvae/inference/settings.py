@@ -186,6 +186,11 @@ class Settings:
             "decision_steps",
         ):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        names = self.withholding_depends_on
+        require(
+            not isinstance(names, str) and all(isinstance(name, str) for name in names),
+            f"withholding_depends_on must be a list of names of features, or of 'label', got {names!r}.",
+        )
         require(self.pieces >= 0, f"pieces must not be negative, got {self.pieces}.")
         for name in ("prior_pi", "withholding_scale", "lr", "sites_lr", "clip"):
             value = getattr(self, name)

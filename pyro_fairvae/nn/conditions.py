@@ -17,6 +17,12 @@ LABEL = "label"  # the word for the label among the names of what withholding de
 PIECES = 4  # of a number's range
 
 
+def every_feature(train: Observed, names: Sequence[str]) -> bool:
+    """Whether the names cover all features, so that withholding and the group depend on the same columns."""
+    known = _candidates(train.columns.names)
+    return bool(known) and set(known) <= set(names)
+
+
 class Conditions(nn.Module):
     r"""v(x, y) as columns of a design matrix, for K members; :meth:`learn` makes it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -209,6 +210,8 @@ def test_bad_input(tables: Splits) -> None:
         train(tables, withholding_depends_on="x1, surname")
     with pytest.raises(InputError, match="validation must have the columns, proxies"):
         train(replace(tables, validation=replace(tables.validation, u=None, u_columns=None)))
+    with pytest.raises(InputError, match="must be a list of names of features, or of 'label', got 'age'"):
+        Settings(withholding_depends_on="age")  # type: ignore[arg-type]
     assert small_settings(withholding_depends_on=" month,age ").withholding_depends_on == ("month", "age")
     assert small_settings(withholding_depends_on="").withholding_depends_on == ()
 
@@ -221,7 +224,7 @@ def test_refined_channels_are_at_the_optimum_that_scipy_finds(names: tuple[str, 
     program = Program(table, settings, [0]).to(torch.device("cpu"), torch.float64)
     guide, conditions = program.guide, program.conditions
     assert conditions is not None
-    refine_channels(program, table, MemberNoise([0]), steps=500)
+    refine_channels(program, table, MemberNoise([0]), steps=800)
     ((_, encoding),) = program.encode(table)
     h = encoding.heads.group_logits.softmax(-1)[0].numpy()
     features = conditions.features(table.x)[0].numpy()
@@ -242,9 +245,24 @@ def test_refined_channels_are_at_the_optimum_that_scipy_finds(names: tuple[str, 
     p = guide.channel_mean(guide.channel_a)[0, :, -1].detach()
     found = np.concatenate([p.logit().numpy(), w[0, 0].detach().numpy()])
     best = minimize(loss, np.zeros(len(found)), method="BFGS")
-    assert loss(found) - best.fun < 1e-3
+    assert loss(found) - best.fun < 3e-3
     np.testing.assert_allclose(found, best.x, atol=0.02)
     assert np.abs(best.x[2:]).max() > 0.1
+
+
+def test_a_warning_where_nothing_identifies_the_channel(tables: Splits) -> None:
+    alone = replace(
+        tables,
+        train=replace(tables.train, u=None, u_columns=None),
+        validation=replace(tables.validation, u=None, u_columns=None),
+    )
+    every = tables.train.columns.names
+    with pytest.warns(UserWarning, match="names every feature, and there are no proxies"):
+        train(alone, epochs=1, withholding_depends_on=every)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(tables, epochs=1, withholding_depends_on=every)
+        train(alone, epochs=1, withholding_depends_on=every[1:])
 
 
 def simulated(rows: int, seed: int) -> tuple[Observed, np.ndarray, np.ndarray]:

@@ -57,7 +57,7 @@ def read_stops(label: str, folder: str | Path | None = None) -> Table:
     """
     raw = raw_stops(folder).dropna(subset=[STATED, OFFICER, OUTCOME], ignore_index=True)
     raw = raw[_groups(raw[OFFICER]) < GROUPS.groups].reset_index(drop=True)
-    require(len(raw) > 0, f"no stop in the files has an outcome and both ethnicities, {STATED} and {OFFICER}.")
+    require(len(raw) > 0, f"no stop in the files has an outcome, a {STATED} and an {OFFICER}.")
     officer = _groups(raw[OFFICER])
     time = pd.to_datetime(raw["Date"], utc=True, format="ISO8601").dt.tz_convert(LOCAL)
     start = time.dt.hour // 3 * 3
@@ -87,7 +87,7 @@ def read_stops(label: str, folder: str | Path | None = None) -> Table:
 
 
 def raw_stops(folder: str | Path | None = None) -> pd.DataFrame:
-    """The used columns of all files, as published, and ``force`` from their names; empty files are skipped."""
+    """The used columns of all files as published, and ``force`` from their names; empty files are skipped."""
     tables, empty = [], []
     for where, force, content in _each_once(locate(folder)):
         table = _read_month(where, content)
@@ -104,8 +104,8 @@ def raw_stops(folder: str | Path | None = None) -> pd.DataFrame:
 def locate(folder: str | Path | None = None) -> Path:
     """The folder that holds files of stops: in itself, in subfolders of it, or in zip files.
 
-    Looks in ``folder`` or ``$FAIRVAE_DATA`` (in a subfolder ``stops``, or in itself); then in the cache, unless
-    ``folder`` was given.
+    Looks in ``folder`` or ``$FAIRVAE_DATA`` (in a subfolder ``stops``, or in itself); then in the cache,
+    unless ``folder`` was given.
     """
     given = folder or os.environ.get("FAIRVAE_DATA")
     places = [Path(given) / NAME, Path(given)] if given else []
@@ -117,15 +117,15 @@ def locate(folder: str | Path | None = None) -> Path:
     raise InputError(
         "no files of stops and searches were found."
         + "".join(f"\n  tried: {place}" for place in places)
-        + f"\nThe publisher has them at {PUBLISHER}: choose forces and months, and there 'Include stop and "
-        "search data'. Put the zip file, or what is in it (such as 2018-04-metropolitan-stop-and-search.csv), "
+        + f"\nThe publisher has them at {PUBLISHER}: choose forces, months and 'Include stop and search "
+        "data'. Put the zip file, or what is in it (such as 2018-04-metropolitan-stop-and-search.csv), "
         f"into the subfolder {NAME} of a folder that you name with data_dir or in FAIRVAE_DATA.",
         "data_dir",
     )
 
 
 def _files(folder: Path) -> Iterator[tuple[str, str, Path, str | None]]:
-    """Name and place of each file of stops, the file or zip file that holds it, and its name in the latter."""
+    """Name and place of each file of stops, the file or zip that holds it, and its name in the latter."""
     for pattern in ("*.csv", "*/*.csv"):
         for path in sorted(folder.glob(pattern)):
             if FILE.fullmatch(path.name):
@@ -198,8 +198,8 @@ def _groups(column: pd.Series) -> Integers:
             if words.lower().startswith(beginning):
                 return GROUPS.group_names.index(group)
         raise InputError(
-            f"the column {column.name!r} has the value {words!r}, which belongs to no group; expected one that "
-            f"begins with {', '.join(map(repr, BEGINNINGS))}, or that says 'not stated'."
+            f"the column {column.name!r} has the value {words!r}, which belongs to no group; expected one "
+            f"that begins with {', '.join(map(repr, BEGINNINGS))}, or that says 'not stated'."
         )
 
     codes = {words: code(words) for words in column.unique()}

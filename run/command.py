@@ -163,7 +163,7 @@ def _metavar(option: Option) -> str:
 
 
 def _help(option: Option) -> str:
-    if option.default is None:
+    if option.default in (None, ()):
         return option.help
     default = option.default
     if option.is_list:

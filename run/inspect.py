@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
     make_folder(out)
     for name, draws in inspected.draws.items():
         print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
-        truth = None if inspected.truth is None else inspected.truth[name]
+        truth = None if inspected.truth is None else inspected.truth.get(name)
         draw_channel(out / f"channel-{name}.png", draws, truth)
     print(f"({inspected.describes})")
     for words in inspected.warnings:

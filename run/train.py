@@ -158,7 +158,7 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
     )
     draws = result.model.draws
     channel = kept_draws(draws, kept_sources(draws)[0], result.fit.program.guide.channel_a)
-    draw_channel(out / POSTERIOR_FIGURE, channel, config.data.truth_by_channel()["a"])
+    draw_channel(out / POSTERIOR_FIGURE, channel, config.data.truth_by_channel().get("a"))
     if result.faces is not None:
         draw_faces(out / FACES_FIGURE, result.faces)
 

@@ -42,6 +42,8 @@ class Dataset:
     # Draws new rows, given rows, seed and group, if the data set is generated.
     draw: Callable[[int, int, str], AnyTable] | None = None
     suits_priors: Mapping[str, Any] = field(default_factory=dict)  # options of the study of priors
+    recorded: bool = False  # whether withholding is real: the tables have ã, and a is only a yardstick
+    proxies: tuple[str, ...] = ()  # columns of its tables that may be named as proxies
 
     def group(self, group: str | None) -> str:
         """The group by name, the first unless given."""

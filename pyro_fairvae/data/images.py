@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.tables import Complete, Labelled
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes
@@ -37,8 +39,11 @@ class ImageTable(Labelled):
             people=None if self.people is None else self.people[chosen],
         )
 
-    def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
+    def encode(
+        self, parts: dict[str, Integers], standard: str, proxies: Sequence[str] = ()
+    ) -> dict[str, Complete]:
         """The rows of each part; ``standard`` is not used, since bytes need no standardisation."""
+        require(not proxies, f"proxies {list(proxies)} were given, but images have none; leave them out.")
         return {
             name: Complete(
                 PixelRows(self.stored, torch.from_numpy(self.index[rows])),

@@ -82,19 +82,23 @@ class Missingness:
 
 
 def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
-    """Draw the observed table of ``table``; the result does not contain the truth."""
+    """Draw the observed table of ``table``; the result does not contain the truth.
+
+    Where withholding is real, ã is as recorded, and of ``missingness`` only the rates of labels are used.
+    """
     group_channel, label_channel = missingness.group_channel(), missingness.label_channel()
     for what, names, outcomes, rates in (
         ("groups", table.groups, table.attributes.outcomes, group_channel),
         ("classes", table.classes, len(table.classes) + 1, label_channel),
     ):
-        if rates.shape != (len(names), outcomes):
+        drawn = what == "classes" or table.stated is None
+        if drawn and rates.shape != (len(names), outcomes):
             raise InputError(
                 f"the table has {len(names)} {what} and {outcomes} outcomes, but rates for {rates.shape[0]} "
                 f"and {rates.shape[1]} were given."
             )
     generator = np.random.default_rng(seed)
-    a_obs = _transmit(table.a, group_channel, generator)
+    a_obs = _transmit(table.a, group_channel, generator) if table.stated is None else table.stated
     y_obs = _transmit(table.y, label_channel, generator)
     return Observed(
         table.features,
@@ -105,6 +109,8 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
         len(table.groups),
         table.attributes,
         table.classes,
+        None if table.u is None else torch.from_numpy(table.u),
+        table.u_columns,
     )
 
 

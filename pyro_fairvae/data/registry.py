@@ -8,6 +8,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.adult import DATASET as ADULT
 from pyro_fairvae.data.celeba import CELEBA_DATASETS as CELEBA
 from pyro_fairvae.data.dataset import AnyTable, Dataset
+from pyro_fairvae.data.stops import DATASET as STOPS
 from pyro_fairvae.data.synthetic import DATASET as SYNTHETIC
 
 DATASETS: dict[str, Dataset] = {}
@@ -22,7 +23,7 @@ def register(dataset: Dataset) -> Dataset:
     return dataset
 
 
-for _row in (ADULT, *CELEBA, SYNTHETIC):
+for _row in (ADULT, *CELEBA, SYNTHETIC, STOPS):
     register(_row)
 DEFAULT_DATASET = next(name for name, row in DATASETS.items() if row.default)
 DRAWN_DATASET = next(name for name, row in DATASETS.items() if row.draw)  # generated, so its truth is known
@@ -40,7 +41,7 @@ def load(
     Parameters
     ----------
     dataset : str
-        ``"adult"``, ``"synthetic"``, or one of CelebA's tasks.
+        ``"adult"``, ``"synthetic"``, ``"stops"``, or one of CelebA's tasks.
     group : str, optional
         The attribute, or attributes joined by ``+``, to be fair to, such as ``"gender"`` or ``"race"``.
     folder : path, optional
@@ -53,7 +54,8 @@ def load(
     Returns
     -------
     Table or ImageTable
-        With the true class and group of every row.
+        With the true class and group of every row; for ``"stops"`` with the group that people stated or did
+        not, and a yardstick in place of the true one.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,9 @@ class Splits:
         Rows with observed label and group.
     test : Complete
         Rows with their true label and group, for the final test alone.
+    yardstick : ndarray, optional
+        Where withholding is real, P(ã|a) as counted on training rows, a being the table's yardstick of the
+        group, (groups, outcomes). Nothing is trained on it.
 
     Examples
     --------
@@ -41,9 +45,10 @@ class Splits:
     train: Observed
     validation: Observed
     test: Complete
+    yardstick: np.ndarray | None = None
 
 
-def split_complete(table: AnyTable, seed: int) -> dict[str, Complete]:
+def split_complete(table: AnyTable, seed: int, proxies: Sequence[str] = ()) -> dict[str, Complete]:
     """Random parts with their truth: 20 % test, 10 % validation, the rest for training.
 
     Of images at most 5,000 are for the test, as in the paper; if the persons in images are known, all images
@@ -57,7 +62,7 @@ def split_complete(table: AnyTable, seed: int) -> dict[str, Complete]:
         targets += max(0, table.rows - LARGEST_TEST - targets[1])
     first, second = (int(ends[np.abs(ends - target).argmin()]) for target in targets)
     rows = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
-    return table.encode(rows, standard="train")
+    return table.encode(rows, "train", proxies)
 
 
 def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tuple[Integers, Integers]:
@@ -70,7 +75,7 @@ def _order(rows: int, people: Integers | None, draw: np.random.Generator) -> tup
     return order, np.array([0, *(np.flatnonzero(np.diff(place[order])) + 1), rows])
 
 
-def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
+def split(table: AnyTable, missingness: Missingness, seed: int, proxies: Sequence[str] = ()) -> Splits:
     """Split a table at random: 70 % training and 10 % validation, with values hidden, and 20 % test.
 
     Of images at most 5,000 are for the test, and if the persons in images are known, all images of a person
@@ -81,9 +86,12 @@ def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
     table : Table or ImageTable
         Rows with their truth, at least 20.
     missingness : Missingness
-        Rates at which groups and labels are withheld.
+        Rates at which groups and labels are withheld. Where withholding is real, groups are as recorded, and
+        only the rates of labels are used.
     seed : int
         Seed of the order of rows and of the hidden values.
+    proxies : sequence of str
+        Columns among ``table.proxies`` that become ``u``: they tell of the group but must not decide.
 
     Returns
     -------
@@ -97,12 +105,13 @@ def split(table: AnyTable, missingness: Missingness, seed: int) -> Splits:
     >>> tuple(parts.train.x.shape), tuple(parts.test.x.shape)
     ((70, 12), (20, 12))
     """
-    parts = split_complete(table, seed)
+    parts = split_complete(table, seed, proxies)
     _, train_seed, validation_seed = _split_seeds(seed)
     return Splits(
         hide(parts["train"], missingness, train_seed),
         hide(parts["validation"], missingness, validation_seed),
         parts["test"],
+        parts["train"].yardstick(),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import torch
 
-from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import Attributes
@@ -50,16 +51,32 @@ class Complete(Labelled):
     classes: tuple[str, ...]
     attributes: Attributes
     encoder: TableEncoder | None = None  # the encoder that computed x from a table
+    stated: Integers | None = None  # ã as recorded, where withholding is real
+    u: Floats | None = None  # proxies of the group
+    u_columns: Columns | None = None
 
     @property
     def features(self) -> Features:
         """x as a tensor or as image rows, the input of classifiers."""
         return self.x if isinstance(self.x, PixelRows) else torch.from_numpy(self.x)
 
+    def yardstick(self) -> np.ndarray | None:
+        """P(ã|a) as counted, (groups, outcomes), where withholding is real; NaN for a group without rows."""
+        if self.stated is None:
+            return None
+        counts = np.zeros((len(self.groups), self.attributes.outcomes))
+        np.add.at(counts, (self.a, self.stated), 1)
+        rows = counts.sum(1, keepdims=True)
+        return np.divide(counts, rows, out=np.full_like(counts, np.nan), where=rows > 0)
+
 
 @dataclass(frozen=True)
 class Table(Labelled):
-    """A raw table: numbers and categories still as read, class and group as codes."""
+    """A raw table: numbers and categories still as read, class and group as codes.
+
+    Where withholding is real, ``stated`` is ã as recorded, whose last code is ∅, and ``a`` is a yardstick of
+    the group, which serves as the truth in tests. ``proxies`` are columns that may be named as proxies.
+    """
 
     numbers: pd.DataFrame
     categories: pd.DataFrame
@@ -67,6 +84,8 @@ class Table(Labelled):
     a: Integers
     classes: tuple[str, ...]
     attributes: Attributes
+    stated: Integers | None = None
+    proxies: pd.DataFrame | None = None
 
     def take(self, rows: int, seed: int) -> Table:
         """A table of ``rows`` rows drawn at random without replacement."""
@@ -77,6 +96,8 @@ class Table(Labelled):
             categories=self.categories.iloc[chosen],
             y=self.y[chosen],
             a=self.a[chosen],
+            stated=None if self.stated is None else self.stated[chosen],
+            proxies=None if self.proxies is None else self.proxies.iloc[chosen],
         )
 
     @property
@@ -84,18 +105,42 @@ class Table(Labelled):
         """The features as they were read."""
         return pd.concat([self.numbers, self.categories], axis=1)
 
-    def encode(self, parts: dict[str, Integers], standard: str) -> dict[str, Complete]:
+    def encode(
+        self, parts: dict[str, Integers], standard: str, proxies: Sequence[str] = ()
+    ) -> dict[str, Complete]:
         """The rows of each part, numbers standardised by mean and deviation of part ``standard``.
 
         Categories become one one-hot block each, over all values of the whole table, so that parts
-        have the same columns.
+        have the same columns. The columns ``proxies`` are encoded likewise as ``u``.
         """
         frame = self.frame
         encoder = TableEncoder.learn(frame.iloc[parts[standard]], keep_all=True)
         x = encoder.encode(frame)
+        u, u_columns = self._encode_proxies(proxies, parts[standard])
         return {
             name: Complete(
-                x[rows], self.y[rows], self.a[rows], encoder.columns, self.classes, self.attributes, encoder
+                x[rows],
+                self.y[rows],
+                self.a[rows],
+                encoder.columns,
+                self.classes,
+                self.attributes,
+                encoder,
+                None if self.stated is None else self.stated[rows],
+                None if u is None else u[rows],
+                u_columns,
             )
             for name, rows in parts.items()
         }
+
+    def _encode_proxies(
+        self, names: Sequence[str], standard: Integers
+    ) -> tuple[Floats, Columns] | tuple[None, None]:
+        if not names:
+            return None, None
+        known = () if self.proxies is None else tuple(self.proxies)
+        require(bool(known), f"proxies {list(names)} were given, but this table has none; leave them out.")
+        assert self.proxies is not None
+        chosen = self.proxies[[choose("proxy", name, known) for name in dict.fromkeys(names)]]
+        encoder = TableEncoder.learn(chosen.iloc[standard], keep_all=True)
+        return encoder.encode(chosen), encoder.columns

@@ -50,6 +50,7 @@ class RateSummary(Interval, total=False):
     r_hat: float
     ess: float
     truth: float
+    yardstick: float  # the rate by another record of the group, where withholding is real
 
 
 ChannelSummary = dict[str, dict[str, RateSummary]]  # by row, and by outcome
@@ -375,7 +376,7 @@ def summarise(
     ]
 
     def described(name: str) -> ChannelSummary:
-        return describe(top[name], None if truth is None else truth[name], chains=calibrated is not None)
+        return describe(top[name], None if truth is None else truth.get(name), chains=calibrated is not None)
 
     def of_member(k: int) -> MemberPosterior:
         a, y = (describe(by_guide[name].table(k), prior=False) for name in ("a", "y"))
@@ -441,6 +442,14 @@ def describe(
                 summary["truth"] = float(known[r][e])
             summaries[row.label][outcome] = summary
     return summaries
+
+
+def add_yardstick(summary: ChannelSummary, channel: Channel, counted: np.ndarray) -> None:
+    """Put P(ã|a) as counted by a yardstick of the group, (groups, outcomes), beside a channel's rates."""
+    for row, rates in zip(channel.rows, channel.row_probabilities(counted), strict=True):
+        for outcome, rate in zip(row.outcomes, rates, strict=True):
+            if np.isfinite(rate):
+                summary[row.label][outcome]["yardstick"] = float(rate)
 
 
 def beta_interval(mass: float, rest: float) -> tuple[float, float]:

@@ -39,16 +39,16 @@ def _percent(share: float) -> str:
 
 
 def withholding_table(posterior: PosteriorSummary) -> str:
-    """How often each group withholds: posterior mean, 90 % interval, and the truth where known."""
+    """How often each group withholds: posterior mean, 90 % interval, and truth or yardstick where known."""
     rows = {label: row[UNAVAILABLE] for label, row in posterior["a"].items() if UNAVAILABLE in row}
     one_attribute = not any(": " in label for label in rows)
     greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 and one_attribute else {}
-    truth = any("truth" in row for row in rows.values())
-    lines = [["P(∅ | group)", "", "mean", "5 %", "95 %", *(["truth"] if truth else [])]]
+    known = [key for key in ("truth", "yardstick") if any(key in row for row in rows.values())]
+    lines = [["P(∅ | group)", "", "mean", "5 %", "95 %", *known]]
     for label, rate in reversed(rows.items()):
         numbers = [f"{value:.3f}" for value in (rate["mean"], rate["q05"], rate["q95"])]
-        if truth:
-            numbers.append(f"{rate['truth']:.3f}" if "truth" in rate else "–")
+        given: Mapping[str, Any] = rate
+        numbers += [f"{given[key]:.3f}" if key in given else "–" for key in known]
         lines.append([label, greek.get(label, ""), *numbers])
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
     return align(lines) + f"\n({posterior['describes']})" + warnings
@@ -75,8 +75,8 @@ def channels_table(channels: pd.DataFrame, describes: str) -> str:
 def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Every outcome of every row: prior, posterior, contraction, diagnostics of the chains, and the truth."""
     outcomes = [summary for row in rows.values() for summary in row.values()]
-    optional = [key for key in ("ess", "r_hat", "truth") if any(key in summary for summary in outcomes)]
-    titles = {"ess": "ESS", "r_hat": "R̂", "truth": "truth"}
+    titles = {"ess": "ESS", "r_hat": "R̂", "truth": "truth", "yardstick": "yardstick"}
+    optional = [key for key in titles if any(key in summary for summary in outcomes)]
     lines = [["given", "says", "prior", "90 %", "posterior", "90 %", "contraction"]]
     lines[0] += [titles[key] for key in optional]
     for label, row in rows.items():
@@ -88,7 +88,7 @@ def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
                 f"{summary['mean']:.3f}",
                 _interval(summary),
             ]
-            digits = {"ess": ".0f", "r_hat": ".3f", "truth": ".3f"}
+            digits = {key: ".0f" if key == "ess" else ".3f" for key in optional}
             extra = [format(summary[key], digits[key]) if key in summary else "" for key in optional]
             lines.append([label, outcome, *numbers, f"{summary['contraction']:.3f}", *extra])
     return align(lines)

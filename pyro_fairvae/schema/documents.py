@@ -39,6 +39,7 @@ class Rate(_Strict):
     r_hat: NumberOrNull = None
     ess: NumberOrNull = None
     truth: NumberOrNull = None
+    yardstick: NumberOrNull = None
 
 
 ChannelRates = dict[str, dict[str, Rate]]

@@ -20,7 +20,7 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Missingness, load
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, load
 from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
@@ -28,6 +28,21 @@ from pyro_fairvae.schema.attributes import Attributes
 
 ENVIRONMENT = "environment"
 PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy", "torch")
+
+
+HIDDEN_LABELS = 0.25
+DEFAULT_LEVEL = next(iter(LEVELS))
+RATES = ("level", "alpha", "beta", "truth", "misstated")  # of hidden groups
+
+
+def label_missing_help() -> str:
+    real = ", ".join(name for name, row in DATASETS.items() if row.recorded)
+    return f"share of labels that are hidden (default: {HIDDEN_LABELS}; 0 for {real})"
+
+
+def proxies_help() -> str:
+    known = "; ".join(row.in_words(row.proxies) for row in DATASETS.values() if row.proxies)
+    return f"columns that tell of the group but must not decide, separated by commas: {known}"
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,9 @@ class DataConfig:
     group: str | None = option(None, groups_help)
     rows: int | None = option(None, rows_help)
     side: int = option(32, "pixels in height and in width to which images are reduced")
-    level: str = option("sparse", "how much is withheld: sparse, medium or dense, as in the paper")
+    level: str | None = option(
+        None, f"how much is withheld: sparse, medium or dense, as in the paper (default: {DEFAULT_LEVEL})"
+    )
     alpha: float | None = option(
         None, "P(∅|a=1) instead of that of the level; with several groups, of the last"
     )
@@ -52,10 +69,12 @@ class DataConfig:
         "of a prior, written as for prior_a",
     )
     misstated: float = option(0.0, "rate at which people state a group that is not theirs")
-    label_missing: float = option(0.25, "share of labels that are hidden")
+    label_missing: float | None = option(None, label_missing_help)
+    proxies: tuple[str, ...] = option((), proxies_help)
 
     def __post_init__(self) -> None:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
+        self._take_defaults(dataset)
         if self.group is not None:
             choose(f"group of {self.dataset}", self.group, dataset.groups)
         if self.label is not None:
@@ -65,12 +84,35 @@ class DataConfig:
             f"{dataset.label(self.label)} cannot be both the label and the group; change one of them.",
         )
         require(8 <= self.side <= 256, f"side must be within [8, 256], got {self.side}.")
-        choose("level", self.level, LEVELS)
         require(self.rows is None or self.rows >= 20, f"rows must be at least 20, got {self.rows}.")
         for name in ("alpha", "beta"):
             rate = getattr(self, name)
             require(rate is None or 0 <= rate <= 1, f"{name} must be within [0, 1], got {rate}.")
+        require(
+            not self.proxies or bool(dataset.proxies),
+            f"proxies {list(self.proxies)} were given, but {self.dataset} has no columns that may "
+            "be proxies; leave them out.",
+            "proxies",
+        )
+        for name in self.proxies:
+            choose(f"proxy of {self.dataset}", name, dataset.proxies)
         self.missingness()
+
+    def _take_defaults(self, dataset: Dataset) -> None:
+        """Fill in what was not given; rates for a data set whose withholding is real are refused."""
+        if dataset.recorded:
+            unused = [name for name in RATES if getattr(self, name) != getattr(DataConfig, name)]
+            require(
+                not unused,
+                f"{' and '.join(unused)} cannot be given for {self.dataset}: who withholds is recorded in "
+                "this data set, and no groups are hidden in it. Leave it out, or choose another data set.",
+                *unused,
+            )
+        else:
+            level = choose("level", DEFAULT_LEVEL if self.level is None else self.level, LEVELS)
+            object.__setattr__(self, "level", level)
+        if self.label_missing is None:
+            object.__setattr__(self, "label_missing", 0.0 if dataset.recorded else HIDDEN_LABELS)
 
     @property
     def attributes(self) -> Attributes:
@@ -95,12 +137,19 @@ class DataConfig:
         return table if rows is None else table.take(rows, seed)
 
     def truth_by_channel(self) -> dict[str, np.ndarray]:
-        """The P(ã|a) and P(ỹ|y) by which values are hidden."""
+        """The P(ã|a) and P(ỹ|y) by which values are hidden; without the former where groups are not."""
         missing = self.missingness()
-        return {"a": missing.group_channel(), "y": missing.label_channel()}
+        labels = {"y": missing.label_channel()}
+        return labels if DATASETS[self.dataset].recorded else {"a": missing.group_channel(), **labels}
 
     def missingness(self) -> Missingness:
-        """How groups and labels are hidden; several attributes independently, at the rates of the level."""
+        """How groups and labels are hidden; several attributes independently, at the rates of the level.
+
+        Where withholding is real, only that of labels is of use.
+        """
+        assert self.label_missing is not None
+        if self.level is None:
+            return Missingness(label_unavailable=(self.label_missing,) * len(self.classes))
         beta, alpha = LEVELS[self.level]
         beta = beta if self.beta is None else self.beta
         alpha = alpha if self.alpha is None else self.alpha
@@ -121,6 +170,17 @@ class DataConfig:
             label_unavailable=labels,
             channel=_nested(reduce(np.kron, [missing.group_channel() for missing in by_attribute])),
         )
+
+
+def check_simulated(dataset: str) -> None:
+    """Refuse a data set whose withholding is real, for a study that hides groups at known rates."""
+    simulated = [name for name, row in DATASETS.items() if not row.recorded]
+    require(
+        dataset in simulated or dataset not in DATASETS,
+        f"this study hides groups at rates that it knows, but who withholds is recorded in {dataset}; choose "
+        f"another data set: {', '.join(simulated)}.",
+        "dataset",
+    )
 
 
 def _nested(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:

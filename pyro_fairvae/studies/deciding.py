@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def observed_part(parts: Splits, part: str) -> Observed:
         label_unavailable=(1.0,) * len(parts.test.classes),
         channel=(always_withheld,) * len(parts.test.groups),
     )
-    return hide(parts.test, everything_hidden, seed=0)
+    return hide(replace(parts.test, stated=None), everything_hidden, seed=0)
 
 
 def _metrics(parts: Splits, part: str, labels: Tensor, imputed: Tensor) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +55,17 @@ class Inspected:
     truth: dict[str, np.ndarray] | None  # None if the runs have different truths
     describes: str
     warnings: list[str]
+    # Rates of P(ã|a) by another record of the group, by row and outcome, where withholding is real.
+    yardstick: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def rows(self, name: str) -> ChannelSummary:
         """The summary of a channel by :func:`describe`."""
-        truth = None if self.truth is None else self.truth[name]
-        return describe(self.draws[name], truth, chains=True)
+        truth = None if self.truth is None else self.truth.get(name)
+        summary = describe(self.draws[name], truth, chains=True)
+        for label, outcomes in self.yardstick.items() if name == "a" else ():
+            for outcome, rate in outcomes.items():
+                summary[label][outcome]["yardstick"] = rate
+        return summary
 
 
 def inspect_models(folders: Sequence[Path], config: InspectConfig) -> Inspected:
@@ -68,7 +74,9 @@ def inspect_models(folders: Sequence[Path], config: InspectConfig) -> Inspected:
     first = by_model[0]
     names = list(first.draws)
     same = all(
-        other.truth is not None and first.truth is not None and np.array_equal(other.truth[n], first.truth[n])
+        other.truth is not None
+        and first.truth is not None
+        and np.array_equal(other.truth.get(n, ()), first.truth.get(n, ()))
         for other in by_model
         for n in names
     )
@@ -78,6 +86,7 @@ def inspect_models(folders: Sequence[Path], config: InspectConfig) -> Inspected:
         first.truth if same else None,
         first.describes + pooled,
         list(dict.fromkeys(words for one in by_model for words in one.warnings)),
+        first.yardstick if all(one.yardstick == first.yardstick for one in by_model) else {},
     )
 
 
@@ -105,7 +114,11 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
         draws = {name: of_channel.table(member) for name, of_channel in draws.items()}
         describes = f"the guide's of member {member} (λ = {model.fit.lambdas[member]:g}), given h and g"
     warnings = list(model.posterior["warnings"]) if source == CALIBRATED else []
-    return Inspected(draws, _truth(folder), describes, warnings)
+    yardstick = {
+        label: {outcome: summary["yardstick"] for outcome, summary in row.items() if "yardstick" in summary}
+        for label, row in model.posterior["a"].items()
+    }
+    return Inspected(draws, _truth(folder), describes, warnings, yardstick)
 
 
 def _truth(folder: Path) -> dict[str, np.ndarray] | None:

@@ -23,7 +23,7 @@ from pyro_fairvae.evaluation.metrics import evaluate
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.observed import stack_features
-from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.config import DataConfig, check_simulated
 from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
 
 
@@ -49,6 +49,7 @@ class StudyConfig:
     batch: int = option(256, "rows in a step")
 
     def __post_init__(self) -> None:
+        check_simulated(self.dataset)
         for level in self.levels:
             choose("level", level, LEVELS)
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")

@@ -19,7 +19,7 @@ from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, split
 from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.studies.config import DataConfig
+from pyro_fairvae.studies.config import DataConfig, check_simulated
 from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
 
 # Jiang, Fan, Li and Zhang (2025), Table 1: α and β, by group and level.
@@ -44,6 +44,7 @@ class RecoverConfig:
     prior_a: str = option("truthful", "prior on P(ã|a), as in training")
 
     def __post_init__(self) -> None:
+        check_simulated(self.dataset)
         for case in self.cases():
             case.missingness()
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")
@@ -90,7 +91,7 @@ def _recover_level(
     Levels have different splits and draws, so that their intervals are separate evidence on coverage.
     """
     table = data.table(0, data_dir)
-    seeds = [derive_seed(seed, list(LEVELS).index(data.level)) for seed in range(config.seeds)]
+    seeds = [derive_seed(seed, list(LEVELS).index(str(data.level))) for seed in range(config.seeds)]
     parts = [split(table, data.missingness(), seed) for seed in seeds]
     joint = train_jointly(parts, [0.0], config.settings(), seeds, device, report)
     return [

@@ -32,7 +32,7 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.summaries import calibrate_fit
 from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
-from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, environment
+from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, check_simulated, environment
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.joint_fits import JointFit, rates
@@ -73,6 +73,7 @@ class ReproduceConfig:
     side: int = option(32, "pixels in height and in width to which images are reduced")
 
     def __post_init__(self) -> None:
+        check_simulated(self.dataset)
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
         suited = [name for name, method in METHODS.items() if not (dataset.images and method.not_for_images)]
         given = {

@@ -24,7 +24,7 @@ from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.draws import keep_draws
-from pyro_fairvae.posterior.summaries import calibrate_fit, summarise
+from pyro_fairvae.posterior.summaries import add_yardstick, calibrate_fit, summarise
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Observed
@@ -106,6 +106,8 @@ def train_run(
     if config.settings.kind_of_intervals == "calibrated":
         calibrated = calibrate_fit(fitted, parts.train, [config.seed])
     posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
+    if parts.yardstick is not None:
+        add_yardstick(posterior["a"], fitted.program.guide.channel_a, parts.yardstick)
     hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
     results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
     model = StoredModel(
@@ -205,7 +207,7 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
     """The split data of a run."""
     table = config.data.table(config.seed, data_dir)
     config.settings.fairness.check(len(table.classes), len(table.groups))
-    return split(table, config.data.missingness(), config.seed)
+    return split(table, config.data.missingness(), config.seed, config.data.proxies)
 
 
 def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.seeds import MemberNoise
@@ -283,31 +285,33 @@ def simulated(rows: int, seed: int) -> tuple[Observed, np.ndarray, np.ndarray]:
     return table, withheld, a
 
 
-def test_simulated_withholding_is_recovered_where_the_plain_channel_is_off() -> None:
+def believed_rates(
+    table: Observed, held_out: Observed, names: tuple[str, ...] = ()
+) -> tuple[Fit, np.ndarray]:
+    """A fit, and P(∅|a) of the population: a mean over rows, weighted by what is believed of them."""
     skip_validation()  # for speed
+    options = {"epochs": 10, "batch": 200, "hidden": 32, "lr": 3e-3, "withholding_scale": 1.5}
+    fitted = fit(table, held_out, (0.0,), small_settings(**options, withholding_depends_on=names))
+    with fitted.at_chosen_epoch() as program:
+        guide = program.guide
+        plain = guide.channel_mean(guide.channel_a)
+        encoded = [encoding for _, encoding in program.encode(table)]
+        believed = torch.cat([encoding.log_joint_a.softmax(-1) for encoding in encoded], dim=1)[0]
+        rates = plain[0, :, -1].expand_as(believed)
+        w, conditions = guide.withholding_mean(), program.conditions
+        if conditions is not None and w is not None:
+            tilt = conditions.tilt(conditions.features(table.x), w)
+            rates = guide.channel_a.tilted(plain, tilt)[0, ..., -1]
+    found = (believed * rates).sum(0) / believed.sum(0)
+    return fitted, found.detach().numpy()
+
+
+def test_simulated_withholding_is_recovered_where_the_plain_channel_is_off() -> None:
     table, withheld, a = simulated(4000, seed=0)
     held_out, _, _ = simulated(1000, seed=1)
     truth = np.array([withheld[a == g].mean() for g in (0, 1)])
-    options = {"epochs": 10, "batch": 200, "hidden": 32, "lr": 3e-3}
-
-    def run(**more: Any) -> tuple[Fit, np.ndarray]:
-        """The fit, and P(∅|a) of the population: a mean over rows, weighted by what is believed of them."""
-        fitted = fit(table, held_out, (0.0,), small_settings(**options | more))
-        with fitted.at_chosen_epoch() as program:
-            guide = program.guide
-            plain = guide.channel_mean(guide.channel_a)
-            encoded = [encoding for _, encoding in program.encode(table)]
-            believed = torch.cat([encoding.log_joint_a.softmax(-1) for encoding in encoded], dim=1)[0]
-            rates = plain[0, :, -1].expand_as(believed)
-            w, conditions = guide.withholding_mean(), program.conditions
-            if conditions is not None and w is not None:
-                tilt = conditions.tilt(conditions.features(table.x), w)
-                rates = guide.channel_a.tilted(plain, tilt)[0, ..., -1]
-        found = (believed * rates).sum(0) / believed.sum(0)
-        return fitted, found.detach().numpy()
-
-    fitted, found = run(withholding_depends_on=("age", "month"), withholding_scale=1.5)
-    _, plain = run()
+    fitted, found = believed_rates(table, held_out, ("age", "month"))
+    _, plain = believed_rates(table, held_out)
     assert np.abs(found - truth).max() < 0.04, (found, truth)
     assert np.abs(plain - truth).max() > 0.2, (plain, truth)
     with fitted.at_chosen_epoch() as program:
@@ -320,3 +324,30 @@ def test_simulated_withholding_is_recovered_where_the_plain_channel_is_off() -> 
     # The slope over the two middle pieces, which hold half of the rows.
     rise = effect["age (piece 2)"] + effect["age (piece 3)"]
     assert rise / conditions.span[0, 0, 0, 1:3].sum().item() == pytest.approx(1.5, abs=0.3)
+
+
+def test_proxies_tell_of_groups_that_features_hardly_tell() -> None:
+    """The columns that tell of the group as proxies, not as features; decisions still use features alone."""
+    (table, withheld, a), (held_out, _, _) = simulated(4000, seed=0), simulated(1000, seed=1)
+    truth = np.array([withheld[a == g].mean() for g in (0, 1)])
+
+    def with_moved_columns(table: Observed) -> Observed:
+        x = table.x
+        assert isinstance(x, torch.Tensor)
+        return replace(
+            table,
+            x=torch.cat([x[:, :1], x[:, 3:]], dim=1), columns=Columns(2, (3,), ("age", "third", "month")),
+            u=x[:, 1:3], u_columns=Columns(2, (), ("first", "second")),
+        )  # fmt: skip
+
+    table, held_out = map(with_moved_columns, (table, held_out))
+    fitted, found = believed_rates(table, held_out, ("age", "month"))
+    assert np.abs(found - truth).max() < 0.045, (found, truth)
+    with fitted.at_chosen_epoch() as program:
+        heads = next(program.encode(table))[1].heads
+    with_u, of_x = (roc_auc_score(a, of.group_logits[0, :, 1] - of.group_logits[0, :, 0])
+                    for of in (heads, heads.without_proxies()))  # fmt: skip
+    assert with_u > 0.94
+    # As well as age, month and the label's feature can: a logistic regression on the true groups.
+    known = LogisticRegression(max_iter=500).fit(table.x.numpy(), a)
+    assert of_x == pytest.approx(roc_auc_score(a, known.predict_proba(table.x.numpy())[:, 1]), abs=0.02)

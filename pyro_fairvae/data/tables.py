@@ -53,7 +53,12 @@ class Complete(Labelled):
     encoder: TableEncoder | None = None  # the encoder that computed x from a table
     stated: Integers | None = None  # ã as recorded, where withholding is real
     u: Floats | None = None  # proxies of the group
-    u_columns: Columns | None = None
+    u_encoder: TableEncoder | None = None  # the encoder that computed u
+
+    @property
+    def u_columns(self) -> Columns | None:
+        """Layout of the columns of u."""
+        return None if self.u_encoder is None else self.u_encoder.columns
 
     @property
     def features(self) -> Features:
@@ -116,7 +121,7 @@ class Table(Labelled):
         frame = self.frame
         encoder = TableEncoder.learn(frame.iloc[parts[standard]], keep_all=True)
         x = encoder.encode(frame)
-        u, u_columns = self._encode_proxies(proxies, parts[standard])
+        u, u_encoder = self._encode_proxies(proxies, parts[standard])
         return {
             name: Complete(
                 x[rows],
@@ -128,14 +133,14 @@ class Table(Labelled):
                 encoder,
                 None if self.stated is None else self.stated[rows],
                 None if u is None else u[rows],
-                u_columns,
+                u_encoder,
             )
             for name, rows in parts.items()
         }
 
     def _encode_proxies(
         self, names: Sequence[str], standard: Integers
-    ) -> tuple[Floats, Columns] | tuple[None, None]:
+    ) -> tuple[Floats, TableEncoder] | tuple[None, None]:
         if not names:
             return None, None
         known = () if self.proxies is None else tuple(self.proxies)
@@ -143,4 +148,4 @@ class Table(Labelled):
         assert self.proxies is not None
         chosen = self.proxies[[choose("proxy", name, known) for name in dict.fromkeys(names)]]
         encoder = TableEncoder.learn(chosen.iloc[standard], keep_all=True)
-        return encoder.encode(chosen), encoder.columns
+        return encoder.encode(chosen), encoder

@@ -19,7 +19,7 @@ PIECES = 4  # of a number's range
 
 def every_feature(train: Observed, names: Sequence[str]) -> bool:
     """Whether the names cover all features, so that withholding and the group depend on the same columns."""
-    known = _candidates(train.columns.names)
+    known = feature_names(train.columns.names)
     return bool(known) and set(known) <= set(names)
 
 
@@ -152,15 +152,15 @@ def _check_names(train: Observed, names: tuple[str, ...]) -> None:
             f"withholding_depends_on names {name!r}, but the features are images, which have no named "
             f"columns; the only name for images is {LABEL!r}.",
         )
-        choose("name in withholding_depends_on", name, (*_candidates(train.columns.names), LABEL))
+        choose("name in withholding_depends_on", name, (*feature_names(train.columns.names), LABEL))
 
 
-def _candidates(names: Sequence[str]) -> list[str]:
+def feature_names(names: Sequence[str]) -> list[str]:
     """Features that can be named: all but the indicators of numbers' gaps, which go with their number."""
-    return [name for name in names if not any(name == _gap(other) for other in names)]
+    return [name for name in names if not any(name == gap_of(other) for other in names)]
 
 
-def _gap(name: str) -> str:
+def gap_of(name: str) -> str:
     """The name of the block that says where a number is missing."""
     return f"{name} is missing"
 
@@ -176,9 +176,9 @@ def _places(columns: object, names: list[str]) -> tuple[list[int], list[int], li
         if block < 0:
             numbers.append(place.start)
             pieces += [f"{name} (piece {t})" for t in range(1, PIECES + 1)]
-            if _gap(name) in columns.names:
-                indicators.append(columns.of(_gap(name)).stop - 1)
-                words.append(_gap(name))
+            if gap_of(name) in columns.names:
+                indicators.append(columns.of(gap_of(name)).stop - 1)
+                words.append(gap_of(name))
         else:
             indicators += range(place.start, place.stop)
             values = columns.values[block] if columns.values else range(columns.blocks[block])

@@ -13,14 +13,16 @@ its variance is the one that makes the rows likeliest (:meth:`SecondStage.learn_
 say nothing C is near 0, and the posterior is as wide as it should be.
 
 Draws are made by Hamiltonian Monte Carlo for many tables at once, in coordinates in which the posterior is
-about standard normal: the maximum is found by scoring, and the information there is the metric.
+about standard normal: the maximum is found by Fisher's scoring, and the information there is the metric.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +42,7 @@ WARMUP = 100
 LEAPS = 6
 ACCEPTED = 0.8  # share of proposals that the length of a leap aims at
 WIDER = 1.5  # chains start this much farther from the maximum than the posterior's deviation
-AVERAGED = 1 << 15  # rows over which a population's rates are averaged, at most
+AVERAGED = 1 << 15  # rows that a population's rates and the information are averaged over, at most
 STEP = 1e-5  # of central differences
 AT_ONCE = 1 << 13  # rows whose scores are in memory at once
 
@@ -110,6 +112,7 @@ class ChannelPosterior:
     """Draws of a channel and of what its withholding depends on."""
 
     rows: list[Tensor]  # each row, averaged over the population, (chains, draws, tables, support)
+    at_mean: list[Tensor]  # posterior mean of each row at the mean of v, (tables, support)
     effects: Tensor  # w, (chains, draws, tables, attributes, columns of v)
 
 
@@ -185,11 +188,14 @@ class SecondStage:
         """log h, (…, values)."""
         return torch.cat([logits, torch.zeros_like(logits[..., :1])], dim=-1).log_softmax(-1)
 
-    def row_log_likelihood(self, logits: Tensor, tilt: Tensor, ratios: Tensor) -> Tensor:
-        """log P(ã|x) of each row, (…, tables, rows)."""
+    def row_log_likelihood(
+        self, logits: Tensor, tilt: Tensor, ratios: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        """log P(ã|x) of each row, (…, tables, rows), of what was recorded unless ``observed`` is given."""
         leading = logits.shape[:-3]
         matrix = self.channel.matrix(self.row_draws(ratios)).flatten(0, -3)
-        observed = self.rows.observed.expand(leading + self.rows.observed.shape[1:]).flatten(0, -2)
+        observed = self.rows.observed if observed is None else observed
+        observed = observed.expand(leading + observed.shape[1:]).flatten(0, -2)
         log_channel = self.channel.log_likelihood(
             matrix, observed, tilt.flatten(0, -4) if self.columns else None
         )
@@ -235,40 +241,62 @@ class SecondStage:
         return density.detach(), slope
 
     def information(self, q: Tensor) -> Tensor:
-        """Σ of the outer products of rows' scores, and the prior's precision, (tables, P, P)."""
-        logits, tilt = (part.detach().requires_grad_() for part in self.predictors(q))
+        """Expected information of the rows, and the prior's precision, (tables, parameters, parameters).
+
+        Of a large table it is that of evenly spaced rows, scaled.
+        """
+        some = self._representatives
+        logits, tilt = (part.detach() for part in some.predictors(q))
         ratios = self.split(q)[2].detach()
-        people = self.row_log_likelihood(logits, tilt, ratios)
-        of_logits, of_tilt = torch.autograd.grad(people.sum(), (logits, tilt), allow_unused=True)
-        if of_tilt is None:
-            of_tilt = torch.zeros_like(tilt)
-        of_ratios = torch.stack(
-            [
-                self._slope_along(logits.detach(), tilt.detach(), ratios, way)
-                for way in STEP * torch.eye(ratios.shape[-1]).to(ratios)
-            ],
-            dim=-1,
-        )
         total = torch.diag_embed(self.precision + self._row_precision(ratios))
-        for start in range(0, self.design.shape[1], AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            g, k = of_logits[:, rows], of_tilt[:, rows]
-            scores = torch.cat(
-                [
-                    _outer(g.sum(-2), self.design[:, rows]),
-                    _outer_labels(g, self.rows.conditions[:, rows], self.rows.label_columns),
-                    of_ratios[:, rows],
-                    _outer_labels(k, self.rows.conditions[:, rows], self.rows.label_columns),
-                ],
-                dim=-1,
-            )
-            total = total + (scores * self.rows.weights[:, rows].unsqueeze(-1)).mT @ scores
+        for outcome in np.flatnonzero(self.channel.possible.any(0)):
+            observed = torch.full_like(some.rows.observed, int(outcome))
+            log_likelihood, scores = some._scores(logits, tilt, ratios, observed)
+            weights = (some.rows.weights * log_likelihood.exp()).unsqueeze(-1)
+            for rows, weight in zip(scores.split(AT_ONCE, 1), weights.split(AT_ONCE, 1), strict=True):
+                total = total + (rows * weight).mT @ rows
         return total
 
-    def _slope_along(self, logits: Tensor, tilt: Tensor, ratios: Tensor, way: Tensor) -> Tensor:
-        """The slope of each row's log-likelihood along a step of the ratios, by central differences."""
-        ahead, behind = (self.row_log_likelihood(logits, tilt, ratios + sign * way) for sign in (1, -1))
-        return (ahead - behind) / (2 * STEP)
+    @cached_property
+    def _representatives(self) -> SecondStage:
+        """A line for each cell, or some of the rows, with the number of people it stands for."""
+        if not self.columns:
+            outcomes = self.channel.outcomes
+            people = self.rows.weights.unflatten(-1, (-1, outcomes)).sum(-1)
+            return self._thinned(outcomes, people)
+        every = math.ceil(self.design.shape[1] / AVERAGED)
+        some = self.rows.weights[:, ::every]
+        scale = self.rows.weights.sum(-1, keepdim=True) / some.sum(-1, keepdim=True)
+        return self._thinned(every, some * scale)
+
+    def _scores(
+        self, logits: Tensor, tilt: Tensor, ratios: Tensor, observed: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """log P(ã|x) of each row, and its slopes along all parameters, (tables, rows, parameters)."""
+        logits, tilt = logits.requires_grad_(), tilt.requires_grad_()
+        people = self.row_log_likelihood(logits, tilt, ratios, observed)
+        of_logits, of_tilt = torch.autograd.grad(people.sum(), (logits, tilt), allow_unused=True)
+        logits, tilt = logits.detach(), tilt.detach()
+        of_tilt = torch.zeros_like(tilt) if of_tilt is None else of_tilt
+        of_ratios = []
+        for way in STEP * torch.eye(ratios.shape[-1]).to(ratios):  # central differences
+            ahead = self.row_log_likelihood(logits, tilt, ratios + way, observed)
+            of_ratios.append(
+                (ahead - self.row_log_likelihood(logits, tilt, ratios - way, observed)) / (2 * STEP)
+            )
+        parts = [
+            (of_logits.sum(-2).unsqueeze(-1) * self.design.unsqueeze(-2)).flatten(-2),
+            self._along_conditions(of_logits),
+            torch.stack(of_ratios, dim=-1),
+            self._along_conditions(of_tilt),
+        ]
+        return people.detach(), torch.cat(parts, dim=-1)
+
+    def _along_conditions(self, slopes: Tensor) -> Tensor:
+        """Slopes (tables, rows, classes, m) times the columns of v, (tables, rows, m·columns)."""
+        of_x = slopes.sum(-2).unsqueeze(-1) * self.rows.conditions.unsqueeze(-2)
+        of_labels = torch.einsum("trym,tyk->trmk", slopes, self.rows.label_columns)
+        return torch.cat([of_x, of_labels], dim=-1).flatten(-2)
 
     def _row_precision(self, ratios: Tensor) -> Tensor:
         """Curvature of the prior of the rows at their log-ratios, its diagonal, (tables, P)."""
@@ -387,9 +415,11 @@ class SecondStage:
         for q in draws.flatten(0, 1):
             for store, row in zip(rows, self._population(q), strict=True):
                 store.append(row)
-        shape = draws.shape[:2]
+        _, _, ratios, effects = self.split(draws)
         return ChannelPosterior(
-            [torch.stack(store).unflatten(0, shape) for store in rows], self.split(draws)[3]
+            [torch.stack(store).unflatten(0, draws.shape[:2]) for store in rows],
+            [row.mean((0, 1)) for row in self.row_draws(ratios)],
+            effects,
         )
 
     def _population(self, q: Tensor) -> list[Tensor]:
@@ -397,10 +427,9 @@ class SecondStage:
         plain = self.row_draws(self.split(q)[2])
         if not self.columns:
             return plain
-        every = math.ceil(self.design.shape[1] / AVERAGED)
-        thinned = self._thinned(every)
-        logits, tilt = thinned.predictors(q)
-        people = thinned.log_shares(logits).exp() * thinned.rows.labels.unsqueeze(-1)
+        some = self._representatives
+        logits, tilt = some.predictors(q)
+        people = some.log_shares(logits).exp() * some.rows.labels.unsqueeze(-1)
         averaged = []
         for row, probabilities in zip(self.channel.rows, plain, strict=True):
             if UNAVAILABLE not in row.outcomes:
@@ -418,26 +447,15 @@ class SecondStage:
             averaged.append(whole)
         return averaged
 
-    def _thinned(self, every: int) -> SecondStage:
-        """The same with evenly spaced rows."""
-        if every == 1:
-            return self
-        rows = self.rows
+    def _thinned(self, every: int, weights: Tensor) -> SecondStage:
+        """The same with evenly spaced rows, which stand for ``weights`` people."""
+        rows, kept = self.rows, slice(None, None, every)
         fewer = ScoredRows(
-            *(part[:, ::every] for part in (rows.scores, rows.observed, rows.weights, rows.conditions)),
-            rows.labels[:, ::every],
+            rows.scores[:, kept],
+            rows.observed[:, kept],
+            weights,
+            rows.conditions[:, kept],
+            rows.labels[:, kept],
             rows.label_columns,
         )
         return SecondStage(self.channel, fewer, self.scale)
-
-
-def _outer(slopes: Tensor, columns: Tensor) -> Tensor:
-    """(tables, rows, m) and (tables, rows, k) to (tables, rows, m·k)."""
-    return (slopes.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
-
-
-def _outer_labels(slopes: Tensor, columns: Tensor, label_columns: Tensor) -> Tensor:
-    """Slopes (tables, rows, classes, m) times the columns of v, (tables, rows, m·k), those of labels last."""
-    of_labels = torch.einsum("trym,tyk->trmk", slopes, label_columns)
-    of_x = slopes.sum(-2).unsqueeze(-1) * columns.unsqueeze(-2)
-    return torch.cat([of_x, of_labels], dim=-1).flatten(-2)

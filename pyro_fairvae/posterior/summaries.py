@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,10 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
-from pyro_fairvae.posterior.second_stage import ScoredRows, SecondStage
+from pyro_fairvae.posterior.second_stage import ChannelPosterior, ScoredRows, SecondStage
+from pyro_fairvae.posterior.withholding_check import WithholdingCheck, check_withholding
 from pyro_fairvae.schema.attributes import UNAVAILABLE
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import Observed, in_pieces
 
 INTERVAL = (0.05, 0.95)
 LITTLE = 0.95  # contraction below which a warning says that the data say little
@@ -59,14 +60,37 @@ MemberPosterior = TypedDict(
 )
 
 
+class EffectSummary(Interval):
+    """What a column of v does to withholding an attribute: a change in the log-odds of ∅."""
+
+    attribute: str
+    column: str
+
+
+class CheckSummary(TypedDict):
+    """A :class:`WithholdingCheck` with what it says; ``columns`` are its columns as mappings."""
+
+    says: str
+    rejected: bool
+    p_value: float
+    suggestions: list[str]
+    columns: list[dict[str, Any]]
+
+
 class PosteriorSummary(TypedDict):
-    """The content of ``posterior.json``: P(ã|a) and P(ỹ|y), overall and for each member."""
+    """The content of ``posterior.json``: P(ã|a) and P(ỹ|y), overall and for each member.
+
+    ``effects`` are what makes people withhold, where withholding depends on more than the group; ``check``
+    is the check of the assumption on withholding, if it was made.
+    """
 
     describes: str
     a: ChannelSummary
     y: ChannelSummary
     warnings: list[str]
     members: list[MemberPosterior]
+    effects: list[EffectSummary]
+    check: CheckSummary | None
 
 
 @dataclass(frozen=True)
@@ -140,6 +164,7 @@ class Calibrated:
     draws: ChannelDraws
     bins: Bins
     effects: Effects | None = None
+    checks: tuple[WithholdingCheck | None, ...] = ()  # of the assumption on withholding, one for each table
 
 
 def calibrate(
@@ -174,7 +199,8 @@ def calibrate(
         log_y = fitted.labels.double().log() + of_labels.log_likelihood(
             mean.to(fitted.labels.device), _for_tables(train.y_obs, seeds)
         )
-        dependence = Dependence(conditions, conditions.features(train.x), log_y.softmax(-1))
+        features = torch.cat([conditions.features(piece) for piece in in_pieces(train.x)], dim=-2)
+        dependence = Dependence(conditions, features, log_y.softmax(-1))
     groups = _calibrate(
         of_groups,
         fitted.groups,
@@ -183,6 +209,7 @@ def calibrate(
         seed,
         dependence,
         settings.withholding_scale,
+        train,
     )
     return {of_groups.name: groups, of_labels.name: labels}
 
@@ -208,8 +235,12 @@ def _calibrate(
     seed: int,
     dependence: Dependence | None = None,
     scale: float = 1.0,
+    checked: Observed | None = None,
 ) -> Calibrated:
-    """The posterior of one channel given cross-fitted scores, (tables, rows, values)."""
+    """The posterior of one channel given cross-fitted scores, (tables, rows, values).
+
+    With the rows in ``checked`` the assumption on withholding is checked, too.
+    """
     bins = bin_tables(scores.double().cpu().numpy(), observed.cpu().numpy(), channel.outcomes)
     if dependence is None and not channel.truthful:
         return Calibrated(ChannelDraws(channel, sample_channel(channel, bins, draws, seed=seed)), bins)
@@ -234,7 +265,38 @@ def _calibrate(
     effects = None
     if dependence is not None:
         effects = Effects(dependence.conditions.columns, posterior.effects.cpu().numpy())
-    return Calibrated(ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]), bins, effects)
+    checks: list[WithholdingCheck | None] = []
+    for table in range(len(scores) if checked is not None else 0):
+        assert checked is not None
+        checks.append(_check(checked, channel, scores, posterior, dependence, table))
+    return Calibrated(
+        ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]), bins, effects, tuple(checks)
+    )
+
+
+def _check(
+    train: Observed,
+    channel: Channel,
+    scores: Tensor,
+    posterior: ChannelPosterior,
+    dependence: Dependence | None,
+    table: int,
+) -> WithholdingCheck | None:
+    """The check of one table, at the posterior means."""
+    tilt = None
+    if dependence is not None:
+        conditions = dependence.conditions.take([table])
+        effects = posterior.effects.mean((0, 1))[[table]].to(dependence.features)
+        tilt = conditions.tilt(dependence.features[[table]], effects)[0].double().cpu().numpy()
+    return check_withholding(
+        train,
+        channel,
+        scores[table].double().cpu().numpy(),
+        [row[table].cpu().numpy() for row in posterior.at_mean],
+        None if dependence is None else dependence.conditions,
+        tilt,
+        table,
+    )
 
 
 def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
@@ -392,6 +454,42 @@ def summarise(
         "y": described("y"),
         "warnings": warnings,
         "members": [of_member(k) for k in range(len(fit.lambdas))],
+        "effects": _effects(fit, calibrated),
+        "check": _check_summary(calibrated),
+    }
+
+
+def _effects(fit: Fit, calibrated: dict[str, Calibrated] | None) -> list[EffectSummary]:
+    """Mean and interval of w, calibrated if it is, else the guide's, members pooled."""
+    guide = fit.program.guide
+    if guide.conditions is None:
+        return []
+    posterior = None if calibrated is None else calibrated[guide.channel_a.name].effects
+    if posterior is None:
+        with fit.at_chosen_epoch() as program, torch.no_grad(), seeded(0):
+            w = program.guide.sites.distribution(guide.channel_a.withholding_site).sample(torch.Size([1000]))
+        draws = w.reshape(-1, *w.shape[-2:]).cpu().numpy()
+    else:
+        draws = posterior.draws.reshape(-1, *posterior.draws.shape[-2:])
+    return [
+        {"attribute": attribute, "column": column, **_interval(draws[:, j, k])}
+        for j, attribute in enumerate(guide.channel_a.attributes.names)
+        for k, column in enumerate(guide.conditions.columns)
+    ]
+
+
+def _check_summary(calibrated: dict[str, Calibrated] | None) -> CheckSummary | None:
+    """The first table's check of the groups' channel."""
+    checks = [check for posterior in (calibrated or {}).values() for check in posterior.checks if check]
+    if not checks:
+        return None
+    check = checks[0]
+    return {
+        "says": check.in_words(),
+        "rejected": check.rejected,
+        "p_value": check.p_value,
+        "suggestions": check.suggestions(),
+        "columns": [asdict(column) for column in check.columns],
     }
 
 
@@ -428,7 +526,7 @@ def describe(
         summaries[row.label] = {}
         for e, outcome in enumerate(row.outcomes):
             values = draws.of(r, outcome)
-            summary = _summary(values)
+            summary: RateSummary = {**_interval(values)}
             if prior:
                 mass, rest = row.prior[e], sum(row.prior) - row.prior[e]
                 low, high = beta_interval(mass, rest)
@@ -463,7 +561,7 @@ def _r_hat(values: np.ndarray) -> float:
     return float(split_gelman_rubin(torch.from_numpy(values), chain_dim=0, sample_dim=1).max())
 
 
-def _summary(values: np.ndarray) -> RateSummary:
+def _interval(values: np.ndarray) -> Interval:
     low, high = np.quantile(values, INTERVAL)
     return {"mean": float(values.mean()), "q05": float(low), "q95": float(high)}
 

@@ -54,6 +54,47 @@ class MemberPosteriorDocument(_Strict, kw_only=True):
     y: ChannelRates
 
 
+class EffectDocument(_Strict):
+    """What a column of v does to withholding."""
+
+    attribute: str
+    column: str
+    mean: float
+    q05: float
+    q95: float
+
+
+class CategoryCheckDocument(_Strict):
+    """The share of people who withhold in a category, as recorded and as predicted."""
+
+    name: str
+    rows: int
+    observed: NumberOrNull
+    expected: NumberOrNull
+    standard_error: NumberOrNull
+
+
+class ColumnCheckDocument(_Strict):
+    """How well withholding within the categories of a column is predicted."""
+
+    name: str
+    statistic: NumberOrNull
+    degrees: int
+    p_value: NumberOrNull
+    categories: list[CategoryCheckDocument]
+    in_v: bool = False
+
+
+class CheckDocument(_Strict):
+    """A check of the assumption on withholding."""
+
+    says: str
+    rejected: bool
+    p_value: NumberOrNull
+    suggestions: list[str]
+    columns: list[ColumnCheckDocument]
+
+
 class PosteriorDocument(_Strict):
     """``posterior.json``: who withholds."""
 
@@ -62,6 +103,8 @@ class PosteriorDocument(_Strict):
     y: ChannelRates
     warnings: list[str]
     members: list[MemberPosteriorDocument]
+    effects: list[EffectDocument] = []
+    check: CheckDocument | None = None
 
 
 class MemberResults(_Strict, kw_only=True):

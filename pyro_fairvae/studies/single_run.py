@@ -130,6 +130,7 @@ def train_run(
         },
         draws=keep_draws(fitted, calibrated),
         feature_names=parts.test.encoder.names if parts.test.encoder else (),
+        proxies=parts.test.u_encoder,
     )
     write_csv(out / HISTORY, fitted.history)
     write_json(out / RESULTS, results)

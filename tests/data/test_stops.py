@@ -200,7 +200,7 @@ def test_what_is_recorded_is_what_training_sees(tmp_path: Path) -> None:
         assert part.a_obs.tolist() == stated[order[name]].tolist()
         assert part.y_obs.tolist() == table.y[order[name]].tolist()
         assert part.u is not None
-        assert part.u_columns == Columns(0, (4,), ("officer",))
+        assert part.u_columns == Columns(0, (4,), ("officer",), (("Asian", "Black", "Other", "White"),))
         assert np.array_equal(part.u.numpy(), np.eye(4)[table.a[order[name]]])
         assert np.array_equal(part.x.numpy(), whole[name].x)  # a proxy is no feature
     assert parts.test.a.tolist() == table.a[order["test"]].tolist()

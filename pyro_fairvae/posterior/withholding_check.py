@@ -297,8 +297,8 @@ def _by_feature(columns: Columns, x: np.ndarray, name: str, suffix: str) -> _Par
     place, index = columns.of(name), columns.names.index(name)
     if index >= columns.numbers:
         block = x[:, place]
-        names = columns.values[index - columns.numbers] if columns.values else range(block.shape[1])
-        return _Partition(name + suffix, np.where(block.any(1), block.argmax(1), -1), list(map(str, names)))
+        named = columns.values[index - columns.numbers] if columns.values else range(block.shape[1])
+        return _Partition(name + suffix, np.where(block.any(1), block.argmax(1), -1), list(map(str, named)))
     values = x[:, place.start]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1]))
     category, names = (
@@ -317,7 +317,7 @@ def _merged(category: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, lis
     large = np.flatnonzero(counts >= FEWEST)
     code = np.full(len(names), len(large))
     code[large] = np.arange(len(large))
-    kept = [str(names[c]) for c in large]
+    kept = [names[int(c)] for c in large]
     rest = counts[counts < FEWEST].sum()
     if rest and rest < FEWEST and len(large):  # too few even together
         code[code == len(large)] = int(counts[large].argmin())

@@ -4,10 +4,14 @@ For each group and level all seeds are trained as members of one run. Prints the
 posterior beside the figure of the paper; "guide" is the mean under the variational guide. Finished parts are
 kept in --out, so a killed study continues where it stopped.
 
+Where who withholds is recorded (--dataset stops), the posterior is computed with and without proxies, and
+with and without what withholding may depend on, and printed and drawn beside the yardstick.
+
 Examples:
   fairvae recover --seeds 5
   fairvae recover --groups race5 --levels sparse --seeds 3 --out runs/race5
   fairvae recover --dataset celeba --seeds 3 --out runs/recover-celeba
+  fairvae recover --dataset stops --seeds 3 --out runs/recover-stops
 """
 
 from __future__ import annotations
@@ -17,8 +21,18 @@ import argparse
 from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, progress_of
 
 from pyro_fairvae.base.options import build
-from pyro_fairvae.report import align
+from pyro_fairvae.report import align, draw_yardstick
+from pyro_fairvae.studies.recorded_withholding import (
+    TABLE,
+    RecordedConfig,
+    check_lines,
+    recorded_datasets,
+    recorded_lines,
+    recover_recorded,
+)
 from pyro_fairvae.studies.recovery import RecoverConfig, recover, recovery_lines, summary_lines
+
+FIGURE = "withholding.png"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    config = build(RecoverConfig, given_options(arguments, RecoverConfig))
-    recovered = recover(config, arguments.out, prepare(arguments), arguments.data_dir, progress_of(arguments))
+    given = given_options(arguments, RecoverConfig)
+    device, report = prepare(arguments), progress_of(arguments)
+    if given.get("dataset") in recorded_datasets():
+        config = build(RecordedConfig, given)
+        found = recover_recorded(config, arguments.out, device, arguments.data_dir, report)
+        draw_yardstick(arguments.out / FIGURE, found)
+        print("\n".join([align(recorded_lines(found)), "", *check_lines(found)]))
+        print(f"\nEvery estimate is in {arguments.out / TABLE}, the figure in {arguments.out / FIGURE}")
+        return
+    study = build(RecoverConfig, given)
+    recovered = recover(study, arguments.out, device, arguments.data_dir, report)
     print(f"{align(recovery_lines(recovered))}\n\n{align(summary_lines(recovered))}")
     print(f"\nEvery estimate is in {arguments.out / 'recovery.csv'}")

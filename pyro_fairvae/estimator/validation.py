@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -153,11 +152,3 @@ def check_depends_on(depends_on: tuple[str, ...], encoder: TableEncoder, proxies
         f"{', '.join(map(repr, silent))} in withholding_depends_on says nothing and is not a feature: all "
         "rows have one value, or nearly each has its own. Leave it out.",
     )
-    features = set(encoder.names) - set(encoder.left_out)
-    if depends_on and not proxies and features <= set(depends_on):
-        warnings.warn(
-            "withholding_depends_on names every feature, and there are no proxies: nothing that tells of the "
-            "group is left that withholding does not depend on, so only the form of the channel then "
-            "identifies the rates. Name fewer features, or give proxies.",
-            stacklevel=3,
-        )

@@ -143,7 +143,7 @@ def fit(
         warnings.warn(
             "withholding_depends_on names every feature, and there are no proxies: a feature that tells of "
             "the group may then as well be one that makes people withhold, and who withholds is known from "
-            "the form of the model alone. Name fewer features.",
+            "the form of the model alone. Name fewer features, or give proxies.",
             stacklevel=2,
         )
     require(

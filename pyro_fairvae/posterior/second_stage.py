@@ -13,7 +13,8 @@ its variance is the one that makes the rows likeliest (:meth:`SecondStage.learn_
 say nothing C is near 0, and the posterior is as wide as it should be.
 
 Draws are made by Hamiltonian Monte Carlo for many tables at once, in coordinates in which the posterior is
-about standard normal: the maximum is found by Fisher's scoring, and the information there is the metric.
+about standard normal: the maximum is found by Fisher's scoring, and the information there is the metric. With
+very many rows and conditions the posterior is normal enough to be drawn as such.
 """
 
 from __future__ import annotations
@@ -35,14 +36,17 @@ CELLS = 128  # at most, where no conditions tell rows apart
 SHIFT = 3.0  # standard deviation of b
 STRETCH = 1.0  # standard deviation of an entry of C around the identity
 FREEDOM = 0.1  # first standard deviation of an entry of D
-LEAST_FREEDOM = 0.01  # below it, D is left out
-ROUNDS = 5  # of learning it
+LEAST_FREEDOM = 0.01
+ROUNDS = 8  # of learning it, at most
 MOST_ITERATIONS = 60  # of scoring
+SAME_INFORMATION = 4  # iterations that use the same information
+CLOSE = 1e-2  # to the maximum, in log-density
+LARGE = 10**7  # rows times parameters from which the posterior is taken as normal
 WARMUP = 100
 LEAPS = 6
 ACCEPTED = 0.8  # share of proposals that the length of a leap aims at
 WIDER = 1.5  # chains start this much farther from the maximum than the posterior's deviation
-AVERAGED = 1 << 15  # rows that a population's rates and the information are averaged over, at most
+AVERAGED = 1 << 14  # rows that a population's rates and the information are averaged over, at most
 STEP = 1e-5  # of central differences
 AT_ONCE = 1 << 13  # rows whose scores are in memory at once
 
@@ -327,9 +331,10 @@ class SecondStage:
     def maximise(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """The maximum from ``q`` on, (tables, parameters), and the information there, by scoring."""
         density, slope = self.gradient(q)
-        for _ in range(MOST_ITERATIONS):
-            information = self.information(q)
-            step = torch.linalg.solve(information, slope.unsqueeze(-1)).squeeze(-1)
+        for iteration in range(MOST_ITERATIONS):
+            if iteration % SAME_INFORMATION == 0:
+                factor = torch.linalg.cholesky(self.information(q))
+            step = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1)
             size = torch.ones_like(density)
             for _ in range(12):
                 with torch.no_grad():
@@ -340,7 +345,7 @@ class SecondStage:
             q = torch.where(better.unsqueeze(-1), q + size.unsqueeze(-1) * step, q)
             before = density
             density, slope = self.gradient(q)
-            if float((density - before).abs().max()) < 1e-4:
+            if float((density - before).abs().max()) < CLOSE:
                 break
         return q, self.information(q)
 
@@ -355,15 +360,20 @@ class SecondStage:
         place = slice(self.sizes[0], self.sizes[0] + self.sizes[1])
         for _ in range(ROUNDS):
             variance = torch.linalg.inv(information).diagonal(dim1=-2, dim2=-1)[..., place]
-            moments = (q[..., place] ** 2 + variance).mean(-1)
-            self.freedom = moments.sqrt().clamp(min=LEAST_FREEDOM)
+            before = self.freedom
+            self.freedom = (q[..., place] ** 2 + variance).mean(-1).sqrt().clamp(min=LEAST_FREEDOM)
             q, information = self.maximise(q)
+            if float((self.freedom / before).log().abs().max()) < 0.1:
+                break
         return q, information
 
     def sample(
         self, q: Tensor, information: Tensor, draws: int, chains: int, seed: int, every: int = 1
     ) -> Tensor:
-        """Draws, (chains, draws, tables, parameters), by Hamiltonian Monte Carlo around a maximum."""
+        """Draws, (chains, draws, tables, parameters), by Hamiltonian Monte Carlo around a maximum.
+
+        With many rows and parameters the normal approximation at the maximum is drawn instead.
+        """
         like = q
         noise = torch.Generator().manual_seed(seed)
         factor = torch.linalg.cholesky(information)
@@ -382,6 +392,8 @@ class SecondStage:
             slope = torch.linalg.solve_triangular(factor, slope.unsqueeze(-1), upper=False).squeeze(-1)
             return density, slope
 
+        if self.rows.observed.shape[1] * q.shape[-1] > LARGE:
+            return torch.stack([place(normal()) for _ in range(draws)], dim=1)
         x = WIDER * normal()
         density, slope = gradient(x)
         leap = like.new_full((len(q),), 1.2 * q.shape[-1] ** -0.25)

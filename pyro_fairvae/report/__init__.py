@@ -8,6 +8,7 @@ from pyro_fairvae.report.figures import (
     draw_ranks,
     draw_study_metrics,
     draw_training,
+    draw_yardstick,
 )
 from pyro_fairvae.report.model_page import write_model_page
 from pyro_fairvae.report.text import (
@@ -33,6 +34,7 @@ __all__ = [
     "draw_ranks",
     "draw_study_metrics",
     "draw_training",
+    "draw_yardstick",
     "faces_in_words",
     "frontier_table",
     "imputation_table",

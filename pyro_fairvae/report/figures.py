@@ -144,6 +144,32 @@ def draw_channel(path: Path, draws: ChannelDraws, truth: np.ndarray | None = Non
     write_figure(figure, path)
 
 
+def draw_yardstick(path: Path, found: pd.DataFrame) -> None:
+    """Rates of withholding by group, for each variant and seed, with intervals, and the yardstick."""
+    groups, variants = list(dict.fromkeys(found.group)), list(dict.fromkeys(found.variant))
+    figure = blank_figure(1.2 + 1.9 * len(groups), 3.6)
+    panel = figure.subplots()
+    for v, variant in enumerate(variants):
+        of = found[found.variant == variant]
+        seeds = len(set(of.seed))
+        place = of.group.map(groups.index) + 0.18 * (v - (len(variants) - 1) / 2)
+        place = place + 0.03 * (of.seed - (seeds - 1) / 2)
+        panel.errorbar(
+            place, of.found, [of.found - of.q05, of.q95 - of.found], fmt="o", markersize=3, capsize=2,
+            linewidth=1, color=COLOURS[v % len(COLOURS)], label=variant,
+        )  # fmt: skip
+    for g, group in enumerate(groups):
+        rate = found[found.group == group].yardstick.iloc[0]
+        label = "yardstick" if g == 0 else None
+        panel.plot([g - 0.42, g + 0.42], [rate, rate], "--", color="black", linewidth=1.2, label=label)
+    panel.set_xticks(range(len(groups)), groups)
+    panel.set_ylabel("P(∅ | group), 90 % intervals")
+    panel.set_ylim(bottom=0)
+    bare_axes(panel)
+    figure.legend(frameon=False, fontsize=8, ncols=3, loc="outside upper center")
+    write_figure(figure, path)
+
+
 def draw_ranks(path: Path, ranks: dict[str, np.ndarray], bins: int = 10) -> None:
     """Histograms of the rank of the truth among draws, with the 95 % band of a uniform distribution."""
     figure = blank_figure(3.0 * len(ranks), 2.8)

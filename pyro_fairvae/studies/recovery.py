@@ -42,6 +42,14 @@ class RecoverConfig:
         None, "use only this many rows, drawn at random (default: all; for celeba at most 50,000)"
     )
     prior_a: str = option("truthful", "prior on P(ã|a), as in training")
+    withholding_depends_on: tuple[str, ...] | None = option(
+        None,
+        "what withholding may depend on besides the group, as in training (default: nothing; where "
+        "withholding is recorded, all features and the label)",
+    )
+    proxies: tuple[str, ...] | None = option(
+        None, "proxies of the group, where withholding is recorded (default: all that the data set has)"
+    )
 
     def __post_init__(self) -> None:
         check_simulated(self.dataset)
@@ -62,7 +70,11 @@ class RecoverConfig:
         ]
 
     def settings(self) -> Settings:
-        given = {"epochs": self.epochs, "prior_a": self.prior_a}
+        given = {
+            "epochs": self.epochs,
+            "prior_a": self.prior_a,
+            "withholding_depends_on": self.withholding_depends_on or (),
+        }
         return build(Settings, {**DATASETS[self.dataset].suits, **given})
 
 
@@ -75,6 +87,8 @@ def recover(
     options = {
         name: getattr(config, name) for name in ("dataset", "label", "seeds", "epochs", "rows", "prior_a")
     }
+    if config.withholding_depends_on:
+        options["withholding_depends_on"] = list(config.withholding_depends_on)
     for data in config.cases():
         report(f"{data.group}, {data.level}")
         work = partial(_recover_level, config, data, data_dir, device, report)

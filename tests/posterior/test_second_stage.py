@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -72,19 +75,16 @@ def test_the_information_is_the_expected_curvature() -> None:
     q = torch.from_numpy(np.random.default_rng(5).normal(size=(2, sum(stage.sizes))) / 2)
     found = stage.information(q)
     expected = torch.zeros_like(found)
-    for t in range(2):
-        for i in range(5):
-            for outcome in range(4):
-                observed = stage.rows.observed.clone()
-                observed[t, i] = outcome
 
-                def log_likelihood(one: torch.Tensor, observed: torch.Tensor = observed) -> torch.Tensor:
-                    whole = torch.stack([one if k == t else q[k] for k in range(2)])
-                    row = stage.row_log_likelihood(*stage.predictors(whole), stage.split(whole)[2], observed)
-                    return row[t, i]
+    def log_likelihood(one: torch.Tensor, t: int, i: int, outcome: int) -> torch.Tensor:
+        whole = torch.stack([one if k == t else q[k] for k in range(2)])
+        observed = torch.full_like(stage.rows.observed, outcome)
+        return stage.row_log_likelihood(*stage.predictors(whole), stage.split(whole)[2], observed)[t, i]
 
-                curvature = torch.autograd.functional.hessian(log_likelihood, q[t])
-                expected[t] -= log_likelihood(q[t]).exp() * curvature
+    for t, i, outcome in product(range(2), range(5), range(4)):
+        of_row = partial(log_likelihood, t=t, i=i, outcome=outcome)
+        curvature = torch.autograd.functional.hessian(of_row, q[t])
+        expected[t] -= of_row(q[t]).exp() * curvature
     prior = torch.diag_embed(stage.precision + stage._row_precision(stage.split(q)[2]))
     assert torch.allclose(found - prior, expected, atol=1e-6)
 
@@ -138,7 +138,7 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
     assert effects.mean(0) == pytest.approx([0.8, -0.5], abs=0.1)
     held = 0
     for g in range(2):
-        truth = expit(-g + (many + [0.7 * g, 0]) @ np.array([0.8, -0.5])).mean()
+        truth = expit(-g + (many + np.array([0.7 * g, 0])) @ np.array([0.8, -0.5])).mean()
         drawn = posterior.rows[g][..., 1].flatten(0, 1).numpy()
         low, high = np.quantile(drawn, (0.05, 0.95), axis=0)
         held += int(((low <= truth) & (truth <= high)).sum())

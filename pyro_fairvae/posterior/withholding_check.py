@@ -4,15 +4,15 @@ Where nobody misstates and the odds of withholding are :math:`o_a e^{w \cdot v}`
 
 .. math:: e = [\tilde a = ∅] - \sum_a [\tilde a = a]\, o_a e^{w \cdot v}
 
-has the mean 0 given any x, proxies and stated label, whatever the shares of the groups are: of those with
+has the mean 0 given any x, proxies and stated label, whatever the shares h of the groups are: of those with
 these x, :math:`h_a (1 - p_a)` state a, and :math:`\sum_a h_a p_a` withhold. So the number of people who
 withhold in every category of every column, and in every bin of the networks' scores, is predicted by those
 who state their group. For indicators A of the categories of a column the statistic is
 
-.. math:: m^\top V^{-1} m, \quad m = \sum_i r_i e_i, \quad V = \sum_i r_i r_i^\top e_i^2,
-          \quad r_i = A_i - B Z_i,
+.. math:: m^\top V^{-1} m, \quad m = \sum_i r_i e_i, \quad V = \sum_i r_i r_i^\top \mathrm{Var}(e_i), \quad
+          r_i = (A_i - B Z_i) / \mathrm{Var}(e_i), \quad \mathrm{Var}(e) = \sum_a h_a o_a e^{w \cdot v},
 
-with instruments Z, the scores of the groups and v, and B such that m does not depend, to first order, on the
+with instruments Z, the shares h of the groups and v, and B such that m does not depend, to first order, on the
 estimates of o and w (Neyman 1959). It is χ² where the model holds. For a column that is in v already, A also
 has the products of its categories and the scores: its effect may differ between groups.
 """
@@ -145,7 +145,7 @@ def check_withholding(
 ) -> WithholdingCheck | None:
     """Compare who withholds with what the channel predicts; None for a channel that it cannot be done for.
 
-    ``scores`` are cross-fitted h, (rows, values); ``rows`` are the rows of the channel at the mean of v, on
+    ``scores`` are h, cross-fitted and recalibrated, (rows, values); ``rows`` are the rows of the channel at the mean of v, on
     their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with the label in v.
     The check needs a channel in which nobody misstates and every attribute is withheld by itself.
     """
@@ -197,7 +197,8 @@ class _Residual:
     withheld: np.ndarray  # (rows,)
     predicted: np.ndarray  # Σ_a [ã = a] o_a e^t, (rows,)
     slopes: np.ndarray  # of e along the odds, (rows, channel's rows)
-    instruments: np.ndarray  # scores of the groups of each row of the channel
+    instruments: np.ndarray  # shares of the groups of each row of the channel
+    variance: np.ndarray  # of e given x, (rows,)
 
     @staticmethod
     def make(
@@ -220,8 +221,9 @@ class _Residual:
             values = np.unique(channel.attributes.group_parts[row.groups, j])
             slopes.append(np.where(np.isin(stated, values), -np.exp(tilt), 0.0))
             instruments.append(scores[:, row.groups].sum(1))
-        along = np.stack(slopes, axis=1)
-        return _Residual(stated == size, -along @ np.array(odds), along, np.stack(instruments, axis=1))
+        along, shares = np.stack(slopes, axis=1), np.stack(instruments, axis=1)
+        variance = np.exp(tilt) * (shares @ np.array(odds))
+        return _Residual(stated == size, -along @ np.array(odds), along, shares, variance)
 
     def check(
         self,
@@ -237,6 +239,7 @@ class _Residual:
         if len(names) < 2:
             return None
         residual = (self.withheld - self.predicted)[kept]
+        weight = 1 / self.variance[kept].clip(min=1e-9)
         indicators = np.zeros((int(kept.sum()), len(names)))
         indicators[np.flatnonzero(inside[kept]), codes] = 1
         columns = indicators
@@ -246,16 +249,19 @@ class _Residual:
         slopes = self.slopes[kept]
         if features is not None:
             slopes = np.c_[slopes, -self.predicted[kept, None] * features[kept]]
-        z = instruments[kept]
+        z, weighted = instruments[kept], weight[:, None] * slopes
         # B makes the mean of (A − BZ) times the slopes 0.
-        b = np.linalg.lstsq((z.T @ slopes).T, (columns.T @ slopes).T, rcond=1e-8)[0].T
-        rest = (columns - z @ b.T) * residual[:, None]
-        moments, variance = rest.sum(0), rest.T @ rest
+        b = np.linalg.lstsq((z.T @ weighted).T, (columns.T @ weighted).T, rcond=1e-8)[0].T
+        rest = weight[:, None] * (columns - z @ b.T)
+        moments, variance = rest.T @ residual, (rest / weight[:, None]).T @ rest
         statistic, degrees = _quadratic(moments, variance)
         people = indicators.sum(0)
-        errors = np.sqrt(np.diag(variance)[: len(names)]) / people
         observed = indicators.T @ self.withheld[kept] / people
-        expected = observed - moments[: len(names)] / people
+        # As above with equal weights: differences in numbers of people.
+        b = np.linalg.lstsq((z.T @ slopes).T, (indicators.T @ slopes).T, rcond=1e-8)[0].T
+        plain = indicators - z @ b.T
+        expected = observed - plain.T @ residual / people
+        errors = np.sqrt((plain**2).T @ self.variance[kept]) / people
         categories = tuple(
             CategoryCheck(name, int(rows), float(o), float(e), float(s))
             for name, rows, o, e, s in zip(names, people, observed, expected, errors, strict=True)

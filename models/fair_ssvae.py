@@ -35,7 +35,8 @@ class FairSSVAE(nn.Module):
         y     ~ Cat(π_y)
         a     ~ Cat(π_{a|y})                           = π_a where a and y are independent
         y_obs ~ Cat(channel_y[y])
-        a_obs ~ Cat(channel_a[a])                      tilted by exp(w·v [ã = ∅]), if there are conditions v
+        a_obs ~ Cat(channel_a[a])                      tilted by exp(w·v [ã = ∅]), if there are conditions v;
+                                                       that of the row's cell, if the channel is crossed
         x     ~ p(x | a, y, z)
         u     ~ p(u | a, y, z)                         if there are proxies u
 
@@ -100,13 +101,15 @@ class FairSSVAE(nn.Module):
             channel_a = self._sample_channel(self.channel_a)
             if self.conditions is not None:
                 channel_a = self._tilted(channel_a, self.conditions, batch.x)
+            if self.channel_a.crossed:
+                channel_a = self.channel_a.in_cell(channel_a, self.channel_a.cell(batch.x))
             channel_y = self._sample_channel(self.channel_y)
             with pyro.plate("rows", batch.rows, dim=-1):
                 z = pyro.sample("z", self._standard_normal())
                 y = pyro.sample("y", dist.Categorical(pi_y))
                 a = pyro.sample("a", dist.Categorical(Vindex(pi_a)[..., y, :]))
                 pyro.sample("y_obs", dist.Categorical(Vindex(channel_y)[..., y, :]), obs=batch.y_obs)
-                if self.conditions is not None and self.conditions.classes:
+                if channel_a.dim() == 5:  # (members, rows, classes, groups, outcomes)
                     p_a_obs = Vindex(channel_a)[..., y, a, :]
                 else:
                     p_a_obs = Vindex(channel_a)[..., a, :]

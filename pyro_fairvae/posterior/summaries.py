@@ -545,6 +545,8 @@ def describe(
 def add_yardstick(summary: ChannelSummary, channel: Channel, counted: np.ndarray) -> None:
     """Put P(ã|a) as counted by a yardstick of the group, (groups, outcomes), beside a channel's rates."""
     for row, rates in zip(channel.rows, channel.row_probabilities(counted), strict=True):
+        if len(row.cells) < channel.cells:
+            continue  # what was counted is not by cell
         for outcome, rate in zip(row.outcomes, rates, strict=True):
             if np.isfinite(rate):
                 summary[row.label][outcome]["yardstick"] = float(rate)

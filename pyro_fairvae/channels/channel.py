@@ -219,16 +219,10 @@ class Channel:
     def in_cell(self, of_cells: Tensor, cell: Tensor) -> Tensor:
         """What holds in the cell of each row, (members, rows, …, values, k).
 
-        ``of_cells`` is (members, rows or 1, …, cells · values, k), ``cell`` is the result of :meth:`cell`; if
-        one of them has classes after the rows, so has the result.
+        ``of_cells`` is (members, cells · values, k), ``cell`` is the result of :meth:`cell`.
         """
-        by_cell = of_cells.unflatten(-2, (self.cells, self.values))
-        inside = functional.one_hot(cell, self.cells).bool()[..., None, None]
-        if inside.dim() > by_cell.dim():
-            by_cell = by_cell.unsqueeze(2)
-        elif inside.dim() < by_cell.dim():
-            inside = inside.unsqueeze(2)
-        return torch.where(inside, by_cell, 0.0).sum(-3)
+        picked = _pick(of_cells.unflatten(-2, (self.cells, -1)).flatten(-2), cell)
+        return picked.unflatten(-1, (self.values, -1))
 
     def log_likelihood(
         self, matrix: Tensor, observed: Tensor, tilt: Tensor | None = None, cell: Tensor | None = None
@@ -239,20 +233,26 @@ class Channel:
         is (members, rows, values), or (members, rows, classes, values) with such a ``tilt`` (:meth:`tilted`)
         or ``cell`` (:meth:`cell`), which a crossed channel needs.
         """
-        likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
+        if tilt is not None:
+            tilt, cell = _aligned(tilt, cell)
+        if cell is None:
+            likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
+        else:
+            by_outcome = matrix.unflatten(-2, (self.cells, -1)).mT.flatten(-3, -2)
+            seen = observed if cell.dim() == 2 else observed.unsqueeze(-1)
+            likelihood = _pick(by_outcome, cell * self.outcomes + seen)
         possible = likelihood > 0
         log_likelihood = torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
-        if tilt is not None:
-            withheld = self._withheld.to(tilt)[observed]  # (…, rows, attributes)
-            if tilt.dim() == 4:
-                withheld, log_likelihood = withheld.unsqueeze(-2), log_likelihood.unsqueeze(-2)
-            more = (tilt * withheld).sum(-1, keepdim=True)
-            log_likelihood = log_likelihood + more - self._log_normaliser(matrix, tilt)
-        if cell is None:
+        if tilt is None:
             return log_likelihood
-        return self.in_cell(log_likelihood.unsqueeze(-1), cell).squeeze(-1)
+        withheld = self._withheld.to(tilt)[observed]  # (…, rows, attributes)
+        if tilt.dim() == 4:
+            withheld = withheld.unsqueeze(-2)
+            log_likelihood = log_likelihood.unsqueeze(-2) if cell is None else log_likelihood
+        normaliser = self._log_normaliser(matrix, tilt, cell)
+        return log_likelihood + (tilt * withheld).sum(-1, keepdim=True) - normaliser
 
-    def tilted(self, matrix: Tensor, tilt: Tensor) -> Tensor:
+    def tilted(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None = None) -> Tensor:
         r"""P(observed | latent, v), (members, rows, …, values, outcomes): withholding depends on v, too.
 
         .. math:: P(\tilde a|a,v) = P(\tilde a|a) \prod_j
@@ -261,11 +261,13 @@ class Channel:
 
         so the logit of withholding attribute j is that of the plain channel plus t_j, and the other outcomes
         keep their proportions. ``matrix`` is (members, values, outcomes), ``tilt`` is t,
-        (members, rows, attributes) or (members, rows, classes, attributes).
+        (members, rows, attributes) or (members, rows, classes, attributes), and ``cell`` is that of
+        :meth:`cell`, which a crossed channel needs.
         """
-        plain = matrix.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+        tilt, cell = _aligned(tilt, cell)
+        plain = self._of_rows(matrix, tilt, cell)
         raised = tilt @ self._withheld.to(tilt).T  # (members, rows, …, outcomes)
-        return plain * (raised.unsqueeze(-2) - self._log_normaliser(matrix, tilt).unsqueeze(-1)).exp()
+        return plain * (raised.unsqueeze(-2) - self._log_normaliser(matrix, tilt, cell).unsqueeze(-1)).exp()
 
     @cached_property
     def _withheld(self) -> Tensor:
@@ -273,16 +275,22 @@ class Channel:
         sizes = np.array([len(values) for values in self.attributes.values])
         return torch.from_numpy(self.attributes.outcome_parts == sizes)
 
-    def _log_normaliser(self, matrix: Tensor, tilt: Tensor) -> Tensor:
+    def _log_normaliser(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
         """Σ_j log(1 − p_ja + p_ja exp t_j), (members, rows, …, values)."""
         withheld = self._withheld.to(matrix)
         tiny = torch.finfo(matrix.dtype).tiny  # where ∅, or all else, is impossible
         # Both shares are summed from their outcomes: 1 − p would be inexact near p = 1.
         log_p, log_rest = (
-            (matrix @ share).clamp(min=tiny).log().mT.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+            self._of_rows((matrix @ share).clamp(min=tiny).log(), tilt, cell).mT
             for share in (withheld, 1 - withheld)
-        )  # (members, 1, …, attributes, values)
+        )  # (members, rows or 1, …, attributes, values)
         return torch.logaddexp(log_rest, log_p + tilt.unsqueeze(-1)).sum(-2)
+
+    def _of_rows(self, of_values: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
+        """(members, values, k) with the dimensions of ``tilt`` between members and values."""
+        if cell is None:
+            return of_values.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+        return self.in_cell(of_values, cell)
 
     def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
         """Initial concentration of the posterior of a row, (support,) or (members, support).
@@ -312,3 +320,19 @@ class Channel:
                 f"{self.name!r} gives no mass in any group"
                 f"{' for some value of its columns' if self.crossed else ''}; give it some, or drop the row.",
             )
+
+
+def _aligned(tilt: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Both with classes after the rows if one of them has classes."""
+    if cell is None or cell.dim() == tilt.dim() - 1:
+        return tilt, cell
+    return (tilt.unsqueeze(2), cell) if cell.dim() == 3 else (tilt, cell.unsqueeze(2))
+
+
+def _pick(of_cells: Tensor, cell: Tensor) -> Tensor:
+    """What holds in the cell of each row, (members, rows, …, k), from (members, cells, k).
+
+    A product, since the gradient of an index is not deterministic on CUDA.
+    """
+    chosen = functional.one_hot(cell, of_cells.shape[-2]).to(of_cells)
+    return chosen @ (of_cells.unsqueeze(1) if cell.dim() == 3 else of_cells)

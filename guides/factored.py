@@ -59,7 +59,8 @@ class FactoredGuide(nn.Module):
         y ~ Cat(∝ g(y|x) P(ỹ|y))                       enumerated
         a ~ Cat(∝ h(a|x) P(ã|a))                       enumerated; h(a|x,u) where there are proxies u,
                                                        P(ã|a,v) where there are conditions v,
-                                                       P(ã|a,v,y) where v has the label
+                                                       P(ã|a,v,y) where v, or what the channel is crossed
+                                                       with, has the label
 
     It returns its :class:`Encoding`, from which the objective takes the conditional likelihoods and
     the risk without a second pass of the encoder.
@@ -122,12 +123,13 @@ class FactoredGuide(nn.Module):
         """
         heads = self.heads(batch.x) if batch.u is None or not self.proxies else self._heads(batch.x, batch.u)
         log_channel_y = self.channel_y.log_likelihood(channel_y, batch.y_obs)
-        if self.conditions is None:
-            return Encoding(heads, self.channel_a.log_likelihood(channel_a, batch.a_obs), log_channel_y)
-        assert withholding is not None
-        tilt = self.conditions.tilt(self.conditions.features(batch.x), withholding)
-        log_channel_a = self.channel_a.log_likelihood(channel_a, batch.a_obs, tilt)
-        if not self.conditions.classes:
+        tilt = None
+        if self.conditions is not None:
+            assert withholding is not None
+            tilt = self.conditions.tilt(self.conditions.features(batch.x), withholding)
+        cell = self.channel_a.cell(batch.x) if self.channel_a.crossed else None
+        log_channel_a = self.channel_a.log_likelihood(channel_a, batch.a_obs, tilt, cell)
+        if log_channel_a.dim() == 3:
             return Encoding(heads, log_channel_a, log_channel_y)
         log_y = (heads.class_logits.log_softmax(-1) + log_channel_y).log_softmax(-1)
         return Encoding(heads, mean_over_labels(log_channel_a, log_y), log_channel_y, log_channel_a)

@@ -35,7 +35,8 @@ class FairSSVAE(nn.Module):
         y     ~ Cat(π_y)
         a     ~ Cat(π_{a|y})                           = π_a where a and y are independent
         y_obs ~ Cat(channel_y[y])
-        a_obs ~ Cat(channel_a[a])                      tilted by exp(w·v [ã = ∅]), if there are conditions v
+        a_obs ~ Cat(channel_a[a])                      tilted by exp(w·v [ã = ∅]), if there are conditions v;
+                                                       that of the row's cell, if the channel is crossed
         x     ~ p(x | a, y, z)
         u     ~ p(u | a, y, z)                         if there are proxies u
 
@@ -98,15 +99,18 @@ class FairSSVAE(nn.Module):
         with pyro.plate("members", self.decoder.count, dim=-2):
             pi_y, pi_a = self._sample_prevalence()
             channel_a = self._sample_channel(self.channel_a)
+            cell = self.channel_a.cell(batch.x) if self.channel_a.crossed else None
             if self.conditions is not None:
-                channel_a = self._tilted(channel_a, self.conditions, batch.x)
+                channel_a = self._tilted(channel_a, self.conditions, batch.x, cell)
+            elif cell is not None:
+                channel_a = self.channel_a.in_cell(channel_a.squeeze(-3), cell)
             channel_y = self._sample_channel(self.channel_y)
             with pyro.plate("rows", batch.rows, dim=-1):
                 z = pyro.sample("z", self._standard_normal())
                 y = pyro.sample("y", dist.Categorical(pi_y))
                 a = pyro.sample("a", dist.Categorical(Vindex(pi_a)[..., y, :]))
                 pyro.sample("y_obs", dist.Categorical(Vindex(channel_y)[..., y, :]), obs=batch.y_obs)
-                if self.conditions is not None and self.conditions.classes:
+                if channel_a.dim() == 5:  # (members, rows, classes, groups, outcomes)
                     p_a_obs = Vindex(channel_a)[..., y, a, :]
                 else:
                     p_a_obs = Vindex(channel_a)[..., a, :]
@@ -160,14 +164,14 @@ class FairSSVAE(nn.Module):
             ]
         )
 
-    def _tilted(self, channel_a: Tensor, conditions: Conditions, x: Tensor) -> Tensor:
+    def _tilted(self, channel_a: Tensor, conditions: Conditions, x: Tensor, cell: Tensor | None) -> Tensor:
         """P(ã | a, v), (members, rows, groups, outcomes); with the label in v its classes follow the rows."""
         shape = (len(self.channel_a.attributes.names), conditions.width)
         zero = self.log_scale.new_zeros(shape)
         prior = dist.Normal(zero, zero + self.withholding_scale).to_event(2)
         withholding = pyro.sample(self.channel_a.withholding_site, prior).squeeze(-3)
         tilt = conditions.tilt(conditions.features(x), withholding)
-        return self.channel_a.tilted(channel_a.squeeze(-3), tilt)
+        return self.channel_a.tilted(channel_a.squeeze(-3), tilt, cell)
 
     def _standard_normal(self) -> dist.TorchDistribution:
         zero = self.log_scale.new_zeros(self.latent)

@@ -37,6 +37,7 @@ Examples:
   fairvae priors show '{{preset: informed, strength: 50, rows: {{every: {{unavailable: 0.7}}}}}}'
   fairvae priors show flat --group race5 --figure flat.png
   fairvae priors show truthful --values Yes,No,Other
+  fairvae priors show '{{preset: truthful, strength: 20, given: [label]}}'
 """
 
 
@@ -83,9 +84,14 @@ def show(arguments: argparse.Namespace) -> None:
         attributes = Attributes.single(tuple(arguments.values.split(",")))
     else:
         attributes = build(DataConfig, {"dataset": arguments.dataset, "group": arguments.group}).attributes
-    channel = priors.channel("a", attributes, arguments.prior)
+    channel = priors.sketched_channel(attributes, arguments.prior)
     draws = prior_draws(channel)
     print(prior_table(channel, describe(draws)))
+    if channel.crossed:
+        names = " and ".join(column.name for column in channel.crossed)
+        print(
+            f"(every value of {names} has rows of its own; those that the prior does not name have the same)"
+        )
     if arguments.figure is not None:
         draw_channel(arguments.figure, draws)
         print(f"\nDensities are in {arguments.figure}")

@@ -3,10 +3,14 @@
 A channel consists of *rows*, each a distribution over the outcomes it can produce, its support, with a
 Dirichlet prior. "Cannot misstate" means that the row of g has the support {g, ∅}. P(o | a) is a
 product of entries of rows: one factor for each attribute.
+
+Rows may be *crossed* with columns of few categories: P(o | a, c) has rows of its own for each cell c, a value
+of each of these columns.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +22,15 @@ from torch.nn import functional
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.schema.attributes import Attributes
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """A column that rows depend on besides the latent value: a one-hot block of x, or the label."""
+
+    name: str
+    values: tuple[str, ...]
+    start: int | None = None  # of the block in x; None for the label
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,7 @@ class Row:
     outcomes: tuple[str, ...]
     prior: tuple[float, ...]
     entry: np.ndarray = field(compare=False)  # (values, outcomes)
+    cells: tuple[int, ...] = (0,)  # where it is a factor
 
     def __post_init__(self) -> None:
         where = f"prior of {self.label}"
@@ -59,7 +73,8 @@ class Channel:
 
     .. math:: P(\tilde a | a) = \prod_j \theta_{r_j(a)}(\tilde a_j), \quad \theta_r \sim Dir(\alpha_r),
 
-    where r_j(a) is the row of attribute j for the latent value a.
+    where r_j(a) is the row of attribute j for the latent value a. Where the channel is crossed with columns,
+    its matrices have the values of every cell, one cell after the other: (cells · values, outcomes).
 
     Attributes
     ----------
@@ -69,6 +84,8 @@ class Channel:
         The latent values, and the outcomes that they can produce.
     rows : tuple of Row
         Distributions over the possible outcomes, with their priors.
+    crossed : tuple of Crossed
+        The columns whose values have rows of their own; the last varies fastest over cells.
 
     Examples
     --------
@@ -84,6 +101,11 @@ class Channel:
     name: str
     attributes: Attributes
     rows: tuple[Row, ...]
+    crossed: tuple[Crossed, ...] = ()
+
+    @property
+    def cells(self) -> int:
+        return math.prod(len(column.values) for column in self.crossed)
 
     @property
     def values(self) -> int:
@@ -107,8 +129,13 @@ class Channel:
     @cached_property
     def possible(self) -> np.ndarray:
         """Whether a latent value can produce an outcome, (values, outcomes): every attribute has a factor."""
-        factors = sum((row.entry >= 0).astype(int) for row in self.rows)
+        factors = sum(self._in_cells(row, (row.entry >= 0).astype(int)) for row in self.rows)
         return np.asarray(factors == len(self.attributes.names))
+
+    def _in_cells(self, row: Row, of_entry: np.ndarray) -> np.ndarray:
+        """(values, outcomes) of a row as (cells · values, outcomes), 0 in cells where it is no factor."""
+        inside = np.isin(np.arange(self.cells), row.cells)
+        return np.kron(inside[:, None].astype(of_entry.dtype), of_entry)
 
     @property
     def truthful(self) -> bool:
@@ -116,7 +143,7 @@ class Channel:
         sizes = np.array([len(values) for values in self.attributes.values])
         stated = self.attributes.outcome_parts[None]
         honest = ((stated == self.attributes.group_parts[:, None]) | (stated == sizes)).all(-1)
-        return not bool((self.possible & ~honest).any())
+        return not bool((self.possible & ~np.tile(honest, (self.cells, 1))).any())
 
     def stated(self, observed: Tensor) -> Tensor:
         """Whether an outcome names a value of every attribute."""
@@ -132,7 +159,7 @@ class Channel:
         """P(observed | latent), (…, values, outcomes), from a draw of each row on its support."""
         product: Tensor | float = 1.0
         for picked, draw in zip(self._picked, draws, strict=True):
-            factor = (draw @ picked.flatten(1).to(draw)).unflatten(-1, (self.values, self.outcomes))
+            factor = (draw @ picked.flatten(1).to(draw)).unflatten(-1, (-1, self.outcomes))
             product = product * (factor + (1 - picked.sum(0)).to(draw))
         assert isinstance(product, Tensor)
         return product * torch.from_numpy(self.possible).to(product)
@@ -143,7 +170,10 @@ class Channel:
         return self.matrix([mean / mean.sum() for mean in means]).numpy()
 
     def row_probabilities(self, matrix: np.ndarray) -> list[np.ndarray]:
-        """Probabilities of each row, (support,), from P(observed | latent); NaN where its groups differ."""
+        """Probabilities of each row, (support,), from P(observed | latent); NaN where its groups differ.
+
+        ``matrix`` is (values, outcomes), the same in all cells.
+        """
         probabilities = []
         for row in self.rows:
             by_group = np.array(
@@ -159,27 +189,70 @@ class Channel:
         They replace an index by a product, since the gradient of an index is not deterministic on CUDA.
         """
         return [
-            torch.from_numpy(np.stack([row.entry == e for e in range(len(row.prior))])).float()
+            torch.from_numpy(
+                np.stack([self._in_cells(row, row.entry == e) for e in range(len(row.prior))])
+            ).float()
             for row in self.rows
         ]
 
-    def log_likelihood(self, matrix: Tensor, observed: Tensor, tilt: Tensor | None = None) -> Tensor:
+    def cell(self, x: Tensor) -> Tensor:
+        """The cell of each row, (members or 1, rows); (…, rows, classes) if crossed with the label.
+
+        A value that training did not have is taken for the first.
+        """
+        cell = torch.zeros(*x.shape[:-1], 1, dtype=torch.long, device=x.device)
+        for column in self.crossed:
+            size = len(column.values)
+            if column.start is None:
+                value = torch.arange(size, device=x.device)
+            else:
+                value = x[..., column.start : column.start + size].argmax(-1, keepdim=True)
+            cell = cell * size + value
+        cell = cell if self.by_label else cell.squeeze(-1)
+        return cell.unsqueeze(0) if x.dim() == 2 else cell
+
+    @property
+    def by_label(self) -> bool:
+        """Whether the channel is crossed with the label."""
+        return any(column.start is None for column in self.crossed)
+
+    def in_cell(self, of_cells: Tensor, cell: Tensor) -> Tensor:
+        """What holds in the cell of each row, (members, rows, …, values, k).
+
+        ``of_cells`` is (members, cells · values, k), ``cell`` is the result of :meth:`cell`.
+        """
+        picked = _pick(of_cells.unflatten(-2, (self.cells, -1)).flatten(-2), cell)
+        return picked.unflatten(-1, (self.values, -1))
+
+    def log_likelihood(
+        self, matrix: Tensor, observed: Tensor, tilt: Tensor | None = None, cell: Tensor | None = None
+    ) -> Tensor:
         """log P(observed | latent) for each latent value; −∞ where it is impossible.
 
         ``matrix`` is (members, values, outcomes), ``observed`` (rows,) or (members, rows); the result
-        is (members, rows, values), or (members, rows, classes, values) with such a ``tilt`` (:meth:`tilted`).
+        is (members, rows, values), or (members, rows, classes, values) with such a ``tilt`` (:meth:`tilted`)
+        or ``cell`` (:meth:`cell`), which a crossed channel needs.
         """
-        likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
+        if tilt is not None:
+            tilt, cell = _aligned(tilt, cell)
+        if cell is None:
+            likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
+        else:
+            by_outcome = matrix.unflatten(-2, (self.cells, -1)).mT.flatten(-3, -2)
+            seen = observed if cell.dim() == 2 else observed.unsqueeze(-1)
+            likelihood = _pick(by_outcome, cell * self.outcomes + seen)
         possible = likelihood > 0
         log_likelihood = torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
         if tilt is None:
             return log_likelihood
         withheld = self._withheld.to(tilt)[observed]  # (…, rows, attributes)
         if tilt.dim() == 4:
-            withheld, log_likelihood = withheld.unsqueeze(-2), log_likelihood.unsqueeze(-2)
-        return log_likelihood + (tilt * withheld).sum(-1, keepdim=True) - self._log_normaliser(matrix, tilt)
+            withheld = withheld.unsqueeze(-2)
+            log_likelihood = log_likelihood.unsqueeze(-2) if cell is None else log_likelihood
+        normaliser = self._log_normaliser(matrix, tilt, cell)
+        return log_likelihood + (tilt * withheld).sum(-1, keepdim=True) - normaliser
 
-    def tilted(self, matrix: Tensor, tilt: Tensor) -> Tensor:
+    def tilted(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None = None) -> Tensor:
         r"""P(observed | latent, v), (members, rows, …, values, outcomes): withholding depends on v, too.
 
         .. math:: P(\tilde a|a,v) = P(\tilde a|a) \prod_j
@@ -188,11 +261,13 @@ class Channel:
 
         so the logit of withholding attribute j is that of the plain channel plus t_j, and the other outcomes
         keep their proportions. ``matrix`` is (members, values, outcomes), ``tilt`` is t,
-        (members, rows, attributes) or (members, rows, classes, attributes).
+        (members, rows, attributes) or (members, rows, classes, attributes), and ``cell`` is that of
+        :meth:`cell`, which a crossed channel needs.
         """
-        plain = matrix.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+        tilt, cell = _aligned(tilt, cell)
+        plain = self._of_rows(matrix, tilt, cell)
         raised = tilt @ self._withheld.to(tilt).T  # (members, rows, …, outcomes)
-        return plain * (raised.unsqueeze(-2) - self._log_normaliser(matrix, tilt).unsqueeze(-1)).exp()
+        return plain * (raised.unsqueeze(-2) - self._log_normaliser(matrix, tilt, cell).unsqueeze(-1)).exp()
 
     @cached_property
     def _withheld(self) -> Tensor:
@@ -200,16 +275,22 @@ class Channel:
         sizes = np.array([len(values) for values in self.attributes.values])
         return torch.from_numpy(self.attributes.outcome_parts == sizes)
 
-    def _log_normaliser(self, matrix: Tensor, tilt: Tensor) -> Tensor:
+    def _log_normaliser(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
         """Σ_j log(1 − p_ja + p_ja exp t_j), (members, rows, …, values)."""
         withheld = self._withheld.to(matrix)
         tiny = torch.finfo(matrix.dtype).tiny  # where ∅, or all else, is impossible
         # Both shares are summed from their outcomes: 1 − p would be inexact near p = 1.
         log_p, log_rest = (
-            (matrix @ share).clamp(min=tiny).log().mT.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+            self._of_rows((matrix @ share).clamp(min=tiny).log(), tilt, cell).mT
             for share in (withheld, 1 - withheld)
-        )  # (members, 1, …, attributes, values)
+        )  # (members, rows or 1, …, attributes, values)
         return torch.logaddexp(log_rest, log_p + tilt.unsqueeze(-1)).sum(-2)
+
+    def _of_rows(self, of_values: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
+        """(members, values, k) with the dimensions of ``tilt`` between members and values."""
+        if cell is None:
+            return of_values.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+        return self.in_cell(of_values, cell)
 
     def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
         """Initial concentration of the posterior of a row, (support,) or (members, support).
@@ -222,11 +303,13 @@ class Channel:
         counts = counts @ (self._picked[row].amax(1) > 0).to(counts).T
         prior = self.concentration(row, counts)
         shares = (counts + 1) * prior / prior.sum()
-        return prior + observed.shape[-1] / self.values * shares / shares.sum(-1, keepdim=True)
+        people = observed.shape[-1] * len(self.rows[row].cells) / self.cells
+        return prior + people / self.values * shares / shares.sum(-1, keepdim=True)
 
     def check(self, observed: Tensor) -> None:
-        """Raise if a row of the data has an outcome that no latent value can produce."""
-        impossible = ~torch.from_numpy(self.possible.any(0)).to(observed.device)
+        """Raise if a row of the data has an outcome that no latent value can produce, be it in one cell."""
+        reached = self.possible.reshape(self.cells, self.values, self.outcomes).any(1).all(0)
+        impossible = ~torch.from_numpy(reached).to(observed.device)
         places = torch.nonzero(impossible[observed])
         if len(places):
             where = tuple(places[0].tolist())
@@ -234,5 +317,22 @@ class Channel:
             require(
                 False,
                 f"row {where[-1]} of the data states {outcome!r}, to which the prior of channel "
-                f"{self.name!r} gives no mass in any group; give it some, or drop the row.",
+                f"{self.name!r} gives no mass in any group"
+                f"{' for some value of its columns' if self.crossed else ''}; give it some, or drop the row.",
             )
+
+
+def _aligned(tilt: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Both with classes after the rows if one of them has classes."""
+    if cell is None or cell.dim() == tilt.dim() - 1:
+        return tilt, cell
+    return (tilt.unsqueeze(2), cell) if cell.dim() == 3 else (tilt, cell.unsqueeze(2))
+
+
+def _pick(of_cells: Tensor, cell: Tensor) -> Tensor:
+    """What holds in the cell of each row, (members, rows, …, k), from (members, cells, k).
+
+    A product, since the gradient of an index is not deterministic on CUDA.
+    """
+    chosen = functional.one_hot(cell, of_cells.shape[-2]).to(of_cells)
+    return chosen @ (of_cells.unsqueeze(1) if cell.dim() == 3 else of_cells)

@@ -17,12 +17,14 @@ the row is worth ``strength`` people.
 With several attributes each has a prior, by name; ``given`` makes the rows of an attribute also depend on
 other attributes, whose values are then named inside the row:
 ``rows: {Female: {White: {unavailable: 3, own: 1}}}``.
+For groups ``given`` may also name columns of few categories, or the label: ``{preset: truthful,
+given: [label]}``, ``{given: [month], rows: {Female: {May: {unavailable: 3, own: 1}}}}``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -31,7 +33,7 @@ import numpy as np
 import yaml
 
 from pyro_fairvae.base.errors import InputError, choose, require
-from pyro_fairvae.channels.channel import Channel, Row
+from pyro_fairvae.channels.channel import Channel, Crossed, Row
 from pyro_fairvae.schema.attributes import EVERY, OTHER, OWN, UNAVAILABLE, Attributes
 
 
@@ -127,7 +129,32 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
     return specs
 
 
-def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = "truthful") -> Channel:
+def columns_given(attributes: Attributes, prior: str | Mapping[str, Any]) -> tuple[str, ...]:
+    """What the rows of a prior depend on besides attributes: names of columns, or ``"label"``."""
+    specs = _by_attribute(attributes, prior).values()
+    return tuple(dict.fromkeys(p for spec in specs for p in spec.given if p not in attributes.names))
+
+
+def sketched_channel(attributes: Attributes, prior: str | Mapping[str, Any]) -> Channel:
+    """The channel of groups before a table is known; of columns, the values that the prior names."""
+    named: dict[str, dict[str, None]] = {name: {} for name in columns_given(attributes, prior)}
+    for spec in _by_attribute(attributes, prior).values():
+        for depth, parent in enumerate(spec.given):
+            if parent in named:
+                named[parent] |= dict.fromkeys(_names_in(spec.rows, depth + 1))
+    columns = [
+        Crossed(name, (*values, "any other value" if values else "any value"))
+        for name, values in named.items()
+    ]
+    return channel("a", attributes, prior, columns)
+
+
+def channel(
+    name: str,
+    attributes: Attributes,
+    prior: str | Mapping[str, Any] = "truthful",
+    columns: Sequence[Crossed] = (),
+) -> Channel:
     """Build the channel P(observed | latent) of some attributes from a prior.
 
     Parameters
@@ -139,6 +166,8 @@ def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = 
     prior : str or mapping
         ``truthful``, ``flat``, ``paper``, ``mar``, or a mapping, also as YAML, in the language of
         :mod:`pyro_fairvae.channels.priors`. A prior that is not given by attribute applies to all.
+    columns : sequence of Crossed
+        Columns that the prior is given besides attributes, :func:`columns_given`.
 
     Returns
     -------
@@ -158,27 +187,35 @@ def channel(name: str, attributes: Attributes, prior: str | Mapping[str, Any] = 
     >>> [(row.label, row.outcomes, row.prior) for row in channel("a", sex, prior).rows]
     [('f', ('f', 'unavailable'), (70.0, 30.0)), ('m', ('m', 'unavailable'), (70.0, 30.0))]
     """
+    specs = _by_attribute(attributes, prior)
+    rows = [
+        row
+        for j, attribute in enumerate(attributes.names)
+        for row in _rows(attributes, j, specs[attribute], columns)
+    ]
+    return Channel(name, attributes, tuple(rows), tuple(columns))
+
+
+def _by_attribute(attributes: Attributes, prior: str | Mapping[str, Any]) -> dict[str, PriorSpec]:
     parsed = parse(prior)
     if isinstance(parsed, PriorSpec):
-        specs = dict.fromkeys(attributes.names, parsed)
-    else:
-        for attribute in parsed:
-            choose("attribute with a prior", attribute, attributes.names)
-        specs = {attribute: parsed.get(attribute, PriorSpec()) for attribute in attributes.names}
-    rows = [
-        row for j, attribute in enumerate(attributes.names) for row in _rows(attributes, j, specs[attribute])
-    ]
-    return Channel(name, attributes, tuple(rows))
+        return dict.fromkeys(attributes.names, parsed)
+    for attribute in parsed:
+        choose("attribute with a prior", attribute, attributes.names)
+    return {attribute: parsed.get(attribute, PriorSpec()) for attribute in attributes.names}
 
 
-def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
+def _rows(attributes: Attributes, j: int, spec: PriorSpec, columns: Sequence[Crossed]) -> list[Row]:
     """The rows of attribute ``j``: one for each of its values and of those that it depends on."""
     name, values = attributes.names[j], attributes.values[j]
-    others = [other for other in attributes.names if other != name]
-    parents = [
-        attributes.names.index(choose(f"attribute for {name} to depend on", p, others)) for p in spec.given
-    ]
-    _check_names(spec.rows, [values, *(attributes.values[p] for p in parents)])
+    others = {
+        other: of for other, of in zip(attributes.names, attributes.values, strict=True) if other != name
+    }
+    crossed = {column.name: k for k, column in enumerate(columns)}
+    known = {column.name: column.values for column in columns} | others
+    parents = [choose(f"attribute for {name} to depend on", p, known) for p in spec.given]
+    _check_names(spec.rows, [values, *(known[p] for p in parents)])
+    cells = np.array(list(product(*(range(len(column.values)) for column in columns))))  # (cells, columns)
     prefix = f"{name}: " if len(attributes.names) > 1 else ""
     if PRIOR_PRESETS[spec.preset].tied:
         masses = _masses(spec, values, 0, None)
@@ -186,11 +223,19 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
         entry = np.full((attributes.groups, attributes.outcomes), -1)
         for v in range(len(values)):
             entry = np.maximum(entry, _entries(attributes, [(j, v)], j, {v: 0, len(values): 1}))
-        return [Row(prefix + EVERY, name, OWN, tuple(shared), tuple(shared.values()), entry)]
+        every_cell = tuple(range(len(cells)))
+        return [Row(prefix + EVERY, name, OWN, tuple(shared), tuple(shared.values()), entry, every_cell)]
     rows = []
-    for v, *of_parents in product(range(len(values)), *(range(len(attributes.values[p])) for p in parents)):
-        condition = [(j, v), *zip(parents, of_parents, strict=True)]
-        path = [attributes.values[k][value] for k, value in condition]
+    for v, *of_parents in product(range(len(values)), *(range(len(known[p])) for p in parents)):
+        condition, inside, path, words = [(j, v)], np.ones(len(cells), dtype=bool), [values[v]], [values[v]]
+        for parent, value in zip(parents, of_parents, strict=True):
+            path.append(known[parent][value])
+            if parent in others:
+                condition.append((attributes.names.index(parent), value))
+                words.append(path[-1])
+            else:
+                inside &= cells[:, crossed[parent]] == value
+                words.append(f"{parent} = {path[-1]}")
         masses = _masses(spec, values, v, _find(spec.rows, path))
         kept = {outcome: mass for outcome, mass in masses.items() if mass > 0}
         places = {
@@ -198,8 +243,8 @@ def _rows(attributes: Attributes, j: int, spec: PriorSpec) -> list[Row]:
             for e, outcome in enumerate(kept)
         }
         entry = _entries(attributes, condition, j, places)
-        label = prefix + ", ".join(path)
-        rows.append(Row(label, name, values[v], tuple(kept), tuple(kept.values()), entry))
+        label, of_row = prefix + ", ".join(words), tuple(np.flatnonzero(inside).tolist())
+        rows.append(Row(label, name, values[v], tuple(kept), tuple(kept.values()), entry, of_row))
     return rows
 
 
@@ -226,6 +271,15 @@ def _check_names(rows: Mapping[str, Any] | None, levels: list[tuple[str, ...]]) 
             and all(isinstance(v, Mapping) for v in inner.values())
         ):
             _check_names(inner, levels[1:])
+
+
+def _names_in(rows: Any, depth: int) -> list[str]:
+    """The names that rows have at a depth, ``every`` apart."""
+    if not isinstance(rows, Mapping) or not all(isinstance(inner, Mapping) for inner in rows.values()):
+        return []
+    if depth == 0:
+        return [str(name) for name in rows if name != EVERY]
+    return [name for inner in rows.values() for name in _names_in(inner, depth - 1)]
 
 
 def _find(rows: Mapping[str, Any] | None, path: list[str]) -> Any:

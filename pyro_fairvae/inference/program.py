@@ -11,11 +11,12 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.channels.priors import channel
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.channels.priors import channel, columns_given
 from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.models import FairSSVAE
-from pyro_fairvae.nn.conditions import Conditions
+from pyro_fairvae.nn.conditions import Conditions, crossed_columns
 from pyro_fairvae.nn.encoder import Encoder
 from pyro_fairvae.nn.members import Members, evaluating
 from pyro_fairvae.nn.trunks import decoders, trunks
@@ -28,7 +29,7 @@ class Program:
 
     def __init__(self, train: Observed, settings: Settings, seeds: Sequence[int]) -> None:
         self.settings = settings
-        channel_a = channel("a", train.group_attributes, settings.prior_a)
+        channel_a = channel_of_groups(train, settings)
         channel_y = channel("y", train.label_attributes, settings.prior_y)
         channel_a.check(train.a_obs)
         channel_y.check(train.y_obs)
@@ -157,6 +158,13 @@ class Program:
                 channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
                 encoding = guide.encode(batch, *channels, guide.withholding_mean())
             yield batch, encoding
+
+
+def channel_of_groups(train: Observed, settings: Settings) -> Channel:
+    """P(ã|a) with its prior, crossed with the columns that the prior is given."""
+    attributes, prior = train.group_attributes, settings.prior_a
+    given = columns_given(attributes, prior)
+    return channel("a", attributes, prior, crossed_columns(train, given, settings.withholding_depends_on))
 
 
 def _per_member(concentration: Tensor, members: int) -> Tensor:

@@ -45,7 +45,7 @@ def refine_channels(
         (guide.channel_a, table.a_obs, [encoding.heads.group_logits for encoding in encoded]),
         (guide.channel_y, table.y_obs, [encoding.heads.class_logits for encoding in encoded]),
     ]
-    if guide.conditions is not None and guide.conditions.classes:
+    if guide.channel_a.by_label or (guide.conditions is not None and guide.conditions.classes):
         parts.reverse()  # P(ã|a,v,y) needs q(y|x,ỹ)
     for channel, observed, logits in parts:
         log_latent = torch.cat(logits, dim=1).log_softmax(-1)  # (members, rows, values)
@@ -53,10 +53,11 @@ def refine_channels(
         priors: list[dist.TorchDistribution] = [
             dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))
         ]
-        if guide.conditions is None or channel is guide.channel_y:
+        if channel is guide.channel_y or (guide.conditions is None and not channel.crossed):
             evidence = _plain_evidence(channel, log_latent, observed)
         else:
-            evidence = _tilted_evidence(program, table, log_latent)
+            evidence = _evidence_by_row(program, table, log_latent)
+        if channel is guide.channel_a and guide.conditions is not None:
             sites.append(channel.withholding_site)
             priors.append(_withholding_prior(program))
         parameters = [parameter for site in sites for parameter in guide.sites.parameters_of(site)]
@@ -88,20 +89,24 @@ def _plain_evidence(channel: Channel, log_latent: Tensor, observed: Tensor) -> E
     return evidence
 
 
-def _tilted_evidence(program: Program, table: Observed, log_latent: Tensor) -> Evidence:
-    """The evidence on P(ã|a,v); where v has the label, at the current q(y|x,ỹ)."""
+def _evidence_by_row(program: Program, table: Observed, log_latent: Tensor) -> Evidence:
+    """The evidence on P(ã|a,v), or on that of each cell; with the label in it, at the current q(y|x,ỹ)."""
     channel, conditions = program.guide.channel_a, program.guide.conditions
-    assert conditions is not None
-    features = torch.cat([conditions.features(batch.x) for batch in table.chunks()], dim=1)
-    log_y = None
-    if conditions.classes:
+    features = table.like
+    cell = log_y = None
+    if conditions is not None:
+        features = torch.cat([conditions.features(batch.x) for batch in table.chunks()], dim=1)
+    if channel.crossed:
+        cell = torch.cat([channel.cell(batch.x) for batch in table.chunks()], dim=1)
+    if channel.by_label or (conditions is not None and conditions.classes):
         joint = [encoding.log_joint_y for _, encoding in program.encode(table)]
         log_y = torch.cat(joint, dim=1).log_softmax(-1)
 
     def evidence(draws: list[Tensor]) -> Tensor:
-        *rows, withholding = draws
-        tilt = conditions.tilt(features, withholding.squeeze(-3))
-        log_channel = channel.log_likelihood(channel.matrix(rows).squeeze(-3), table.a_obs, tilt)
+        rows, tilt = draws[: len(channel.rows)], None
+        if conditions is not None:
+            tilt = conditions.tilt(features, draws[-1].squeeze(-3))
+        log_channel = channel.log_likelihood(channel.matrix(rows).squeeze(-3), table.a_obs, tilt, cell)
         if log_y is not None:
             log_channel = mean_over_labels(log_channel, log_y)
         return (log_latent + log_channel).logsumexp(-1).sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,17 +11,58 @@ import torch
 from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.channels.channel import Crossed
 from pyro_fairvae.nn.tabular import piece_edges
 from pyro_fairvae.schema.observed import Columns, Observed
 
 LABEL = "label"  # the word for the label among the names of what withholding depends on
 PIECES = 4  # of a number's range
+MOST_CELLS = 12  # of a channel that is crossed with columns
 
 
 def every_feature(train: Observed, names: Sequence[str]) -> bool:
     """Whether the names cover all features, so that withholding and the group depend on the same columns."""
     known = feature_names(train.columns.names)
     return bool(known) and set(known) <= set(names)
+
+
+def crossed_columns(
+    train: Observed, names: Sequence[str], depends_on: Sequence[str] = ()
+) -> tuple[Crossed, ...]:
+    """The columns named by ``given`` in a prior of groups, with their values and places in x."""
+    both = sorted(set(names) & set(depends_on))
+    require(
+        not both,
+        f"{', '.join(map(repr, both))} cannot be both given in prior_a, which has rows for each value, "
+        "and named in withholding_depends_on. Choose one.",
+        "withholding_depends_on",
+    )
+    _check_names(train, tuple(names), "given in prior_a")
+    found = []
+    for name in names:
+        if name == LABEL:
+            assert train.class_names is not None
+            found.append(Crossed(LABEL, train.class_names))
+            continue
+        columns = train.columns
+        assert isinstance(columns, Columns)
+        block = columns.names.index(name) - columns.numbers
+        require(
+            block >= 0,
+            f"given in prior_a names {name!r}, which is a number; rows of a channel can be given categories "
+            "only. Name it in withholding_depends_on instead.",
+            "withholding_depends_on",
+        )
+        values = columns.values[block] if columns.values else range(columns.blocks[block])
+        found.append(Crossed(name, tuple(map(str, values)), columns.of(name).start))
+    cells = math.prod(len(column.values) for column in found)
+    require(
+        cells <= MOST_CELLS,
+        f"prior_a is given {', '.join(names)} with {cells} values together, but at most {MOST_CELLS} can "
+        "have rows of their own. Name columns in withholding_depends_on instead.",
+        "withholding_depends_on",
+    )
+    return tuple(found)
 
 
 class Conditions(nn.Module):
@@ -135,24 +177,22 @@ class Conditions(nn.Module):
         return torch.cat([pieces, blocks.expand(*pieces.shape[:-1], blocks.shape[-1])], dim=-1)
 
 
-def _check_names(train: Observed, names: tuple[str, ...]) -> None:
+def _check_names(train: Observed, names: tuple[str, ...], where: str = "withholding_depends_on") -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    require(
-        not twice, f"withholding_depends_on has {', '.join(map(repr, twice))} more than once; give each once."
-    )
+    require(not twice, f"{where} has {', '.join(map(repr, twice))} more than once; give each once.")
     proxies = () if train.u_columns is None else train.u_columns.names
     for name in names:
         require(
             name not in proxies,
             f"{name!r} is a proxy, which tells of the group; withholding cannot depend on it as well. Drop "
-            "it from withholding_depends_on or from the proxies.",
+            f"it from {where} or from the proxies.",
         )
         require(
             name == LABEL or isinstance(train.columns, Columns),
-            f"withholding_depends_on names {name!r}, but the features are images, which have no named "
+            f"{where} names {name!r}, but the features are images, which have no named "
             f"columns; the only name for images is {LABEL!r}.",
         )
-        choose("name in withholding_depends_on", name, (*feature_names(train.columns.names), LABEL))
+        choose(f"name in {where}", name, (*feature_names(train.columns.names), LABEL))
 
 
 def feature_names(names: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ very many rows and conditions the posterior is normal enough to be drawn as such
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,6 +62,7 @@ class ScoredRows:
     conditions: Tensor  # v without the label, centred, (tables, rows, columns)
     labels: Tensor  # q(y|x,ỹ), (tables, rows, classes); one class where the label is not a condition
     label_columns: Tensor  # columns of v that each label gives, (tables, classes, columns)
+    cell: Tensor | None = None  # of a crossed channel, (tables, rows) or (tables, rows, classes)
 
     @staticmethod
     def make(
@@ -70,8 +72,12 @@ class ScoredRows:
         conditions: Tensor | None = None,
         labels: Tensor | None = None,
         label_columns: Tensor | None = None,
+        cell: Tensor | None = None,
     ) -> ScoredRows:
-        """From scores ĥ, (tables, rows, values), and recorded outcomes, (tables, rows)."""
+        """From scores ĥ, (tables, rows, values), and recorded outcomes, (tables, rows).
+
+        The columns that a channel is crossed with are among the conditions, too: h may depend on them.
+        """
         log_odds = probabilities.double().clamp(min=1e-12).log()
         scores = (log_odds[..., :-1] - log_odds[..., -1:]).clamp(-FARTHEST, FARTHEST)
         tables, rows = observed.shape
@@ -84,6 +90,7 @@ class ScoredRows:
             scores.new_zeros(tables, rows, 0) if conditions is None else conditions.to(scores),
             scores.new_ones(tables, rows, 1) if labels is None else labels.to(scores),
             scores.new_zeros(tables, 1, 0) if label_columns is None else label_columns.to(scores),
+            cell,
         )
 
     @staticmethod
@@ -124,10 +131,10 @@ class SecondStage:
     """The density of b, C, D, the channel's rows and w given scored rows, for tables side by side.
 
     Parameters are a vector for each table: the coefficients of h for each value but the last, the rows of the
-    channel as log-ratios, and w.
+    channel as log-ratios, and w; ``scale`` is the prior standard deviation of w, for each column or for all.
     """
 
-    def __init__(self, channel: Channel, rows: ScoredRows, scale: float = 1.0) -> None:
+    def __init__(self, channel: Channel, rows: ScoredRows, scale: float | Sequence[float] = 1.0) -> None:
         self.channel, self.rows = channel, rows
         self.tables, _, self.others = rows.scores.shape
         self.attributes = len(channel.attributes.names)
@@ -155,7 +162,8 @@ class SecondStage:
         of_freedom = self.freedom.clamp(min=1e-6).pow(-2).unsqueeze(-1)
         parts = [recalibration.flatten().expand(self.tables, -1), of_freedom.expand(-1, self.sizes[1])]
         parts += [like.new_zeros(self.tables, self.sizes[2])]
-        parts += [like.new_full((self.tables, self.sizes[3]), self.scale**-2)]
+        of_effects = like.new_tensor(self.scale).expand(self.columns) ** -2
+        parts += [of_effects.repeat(self.attributes).expand(self.tables, -1)]
         return torch.cat(parts, dim=-1)
 
     def split(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -200,8 +208,11 @@ class SecondStage:
         matrix = self.channel.matrix(self.row_draws(ratios)).flatten(0, -3)
         observed = self.rows.observed if observed is None else observed
         observed = observed.expand(leading + observed.shape[1:]).flatten(0, -2)
+        cell = self.rows.cell
+        if cell is not None:
+            cell = cell.expand(leading + cell.shape[1:]).flatten(0, len(leading) - 1)
         log_channel = self.channel.log_likelihood(
-            matrix, observed, tilt.flatten(0, -4) if self.columns else None
+            matrix, observed, tilt.flatten(0, -4) if self.columns else None, cell
         )
         if not self.columns:
             log_channel = log_channel.unsqueeze(-2)
@@ -452,6 +463,9 @@ class SecondStage:
             rate = probabilities[:, withheld, None, None]
             rate = torch.sigmoid(torch.logit(rate, eps=1e-12) + t)
             weight = people[..., row.groups].sum(-1)
+            if some.rows.cell is not None:
+                inside = torch.isin(some.rows.cell, some.rows.cell.new_tensor(row.cells))
+                weight = weight * (inside if inside.dim() == 3 else inside.unsqueeze(-1))
             mean = (weight * rate).sum((-1, -2)) / weight.sum((-1, -2))
             rest = (1 - mean) / (1 - probabilities[:, withheld]).clamp(min=1e-12)
             whole = probabilities * rest.unsqueeze(-1)
@@ -469,5 +483,6 @@ class SecondStage:
             rows.conditions[:, kept],
             rows.labels[:, kept],
             rows.label_columns,
+            None if rows.cell is None else rows.cell[:, kept],
         )
         return SecondStage(self.channel, fewer, self.scale)

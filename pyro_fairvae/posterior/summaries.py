@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any, TypedDict
 
 import numpy as np
@@ -33,6 +34,7 @@ SWAPPED = 0.01  # share of draws with swapped groups above which there is a warn
 DISAGREEMENT = 1.1  # split R̂ above which a warning says that chains disagree
 CHAINS = 4
 LONGER = 4  # factor on the number of sweeps for chains that disagree
+NO_EFFECT = 1e-5  # prior standard deviation of a coefficient that is 0
 
 
 class Interval(TypedDict):
@@ -181,11 +183,12 @@ def calibrate(
     """
     # Scores only tell rows apart, so the networks can be trained as if nobody misstated.
     honest = [priors.channel(channel.name, channel.attributes, "truthful") for channel in channels]
-    conditions = None
-    if settings.withholding_depends_on:
-        conditions = Conditions.learn(train, settings.withholding_depends_on, len(seeds))
-    fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
     of_groups, of_labels = channels
+    conditions = None
+    names = (*settings.withholding_depends_on, *(column.name for column in of_groups.crossed))
+    if names:
+        conditions = Conditions.learn(train, names, len(seeds))
+    fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
     seed = derive_seed(seeds[0], 7)
     labels = _calibrate(of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed)
     dependence = None
@@ -200,7 +203,11 @@ def calibrate(
             mean.to(fitted.labels.device), _for_tables(train.y_obs, seeds)
         )
         features = torch.cat([conditions.features(piece) for piece in in_pieces(train.x)], dim=-2)
-        dependence = Dependence(conditions, features, log_y.softmax(-1))
+        cell = None
+        if of_groups.crossed:
+            cell = torch.cat([of_groups.cell(piece) for piece in in_pieces(train.x)], dim=1)
+            cell = cell.expand(len(seeds), *cell.shape[1:])
+        dependence = Dependence(conditions, features, log_y.softmax(-1), cell)
     groups = _calibrate(
         of_groups,
         fitted.groups,
@@ -216,11 +223,17 @@ def calibrate(
 
 @dataclass(frozen=True)
 class Dependence:
-    """What withholding depends on, of every row."""
+    """What withholding depends on, of every row; the columns of a crossed channel are conditions, too."""
 
     conditions: Conditions
     features: Tensor  # (tables, rows, columns)
     labels: Tensor  # q(y|x,ỹ), (tables, rows, classes)
+    cell: Tensor | None  # of a crossed channel, (tables, rows) or (tables, rows, classes)
+
+    def has_effect(self, channel: Channel) -> list[bool]:
+        """Whether a column of v has a coefficient w: those of a crossed channel's rows have none."""
+        crossed = {f"{column.name} = {value}" for column in channel.crossed for value in column.values}
+        return [column not in crossed for column in self.conditions.columns]
 
 
 def _for_tables(observed: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -244,9 +257,11 @@ def _calibrate(
     bins = bin_tables(scores.double().cpu().numpy(), observed.cpu().numpy(), channel.outcomes)
     if dependence is None and not channel.truthful:
         return Calibrated(ChannelDraws(channel, sample_channel(channel, bins, draws, seed=seed)), bins)
+    scales: float | list[float] = scale
     if dependence is None:
         rows = ScoredRows.make(scores, observed, channel.outcomes)
     else:
+        scales = [scale if free else NO_EFFECT for free in dependence.has_effect(channel)]
         of_label = dependence.conditions.classes > 0
         rows = ScoredRows.make(
             scores,
@@ -255,8 +270,9 @@ def _calibrate(
             dependence.features,
             dependence.labels if of_label else None,
             dependence.conditions.labels if of_label else None,
+            dependence.cell,
         )
-    stage = SecondStage(channel, rows, scale)
+    stage = SecondStage(channel, rows, scales)
     mode = stage.learn_freedom()
     posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed))
     rates = [row[..., e].cpu().numpy() for row in posterior.rows for e in range(row.shape[-1])]
@@ -264,7 +280,9 @@ def _calibrate(
         posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed, every=LONGER))
     effects = None
     if dependence is not None:
-        effects = Effects(dependence.conditions.columns, posterior.effects.cpu().numpy())
+        free = dependence.has_effect(channel)
+        names = tuple(compress(dependence.conditions.columns, free))
+        effects = Effects(names, posterior.effects.cpu().numpy()[..., free]) if names else None
     checks: list[WithholdingCheck | None] = []
     for table in range(len(scores) if checked is not None else 0):
         assert checked is not None
@@ -545,6 +563,8 @@ def describe(
 def add_yardstick(summary: ChannelSummary, channel: Channel, counted: np.ndarray) -> None:
     """Put P(ã|a) as counted by a yardstick of the group, (groups, outcomes), beside a channel's rates."""
     for row, rates in zip(channel.rows, channel.row_probabilities(counted), strict=True):
+        if len(row.cells) < channel.cells:
+            continue  # what was counted is not by cell
         for outcome, rate in zip(row.outcomes, rates, strict=True):
             if np.isfinite(rate):
                 summary[row.label][outcome]["yardstick"] = float(rate)

@@ -23,13 +23,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy import stats
 
-from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.channels.channel import Channel, Row
 from pyro_fairvae.nn.conditions import LABEL, Conditions, feature_names, gap_of
 from pyro_fairvae.posterior.sampler import bin_rows
 from pyro_fairvae.schema.attributes import UNAVAILABLE
-from pyro_fairvae.schema.observed import Columns, Observed
+from pyro_fairvae.schema.observed import Columns, Observed, in_pieces
 
 SCORES = "scores"  # the name of the bins of the networks' scores
 BINS = 8  # of a number, and of the scores
@@ -151,7 +152,7 @@ def check_withholding(
     """
     attributes = channel.attributes
     own = [_single(row.label, row.outcomes) for row in channel.rows]
-    if not channel.truthful or not all(own) or any("," in row.label for row in channel.rows):
+    if not channel.truthful or not all(own) or any(_given_others(channel, row) for row in channel.rows):
         return None
     a_obs, y_obs = (part[table] if part.dim() == 2 else part for part in (train.a_obs, train.y_obs))
     outcome, label = a_obs.cpu().numpy(), y_obs.cpu().numpy()
@@ -159,7 +160,14 @@ def check_withholding(
     if tilt is not None and tilt.ndim == 3:  # only where the label is stated
         kept = label < train.classes
         tilt = tilt[np.arange(len(label)), np.where(kept, label, 0)]
-    partitions = _partitions(train, scores, label, table)
+    cell = np.zeros(len(outcome), dtype=int)
+    if channel.crossed:
+        cells = [channel.cell(piece if piece.dim() == 2 else piece[table]) for piece in in_pieces(train.x)]
+        cell = torch.cat(cells, dim=1)[0].cpu().numpy()
+        if channel.by_label:
+            cell = cell[np.arange(len(label)), np.where(kept, label, 0)]
+    crossed = {column.name for column in channel.crossed}  # which rows by cell fit exactly
+    partitions = [p for p in _partitions(train, scores, label, table) if p.name not in crossed]
     features = None
     if conditions is not None:
         features = _features(train, conditions, table)
@@ -169,7 +177,7 @@ def check_withholding(
     found: dict[str, list[ColumnCheck]] = {}
     for j, attribute in enumerate(attributes.names):
         t = np.zeros(len(outcome)) if tilt is None else tilt[:, j]
-        residual = _Residual.make(channel, attribute, outcome, scores, rows, t)
+        residual = _Residual.make(channel, attribute, outcome, scores, rows, t, cell)
         instruments = residual.instruments if features is None else np.c_[residual.instruments, features]
         for partition in partitions:
             in_v = conditions is not None and partition.name in conditions.names
@@ -190,6 +198,12 @@ def _single(label: str, outcomes: Sequence[str]) -> bool:
     return len(outcomes) == 2 and UNAVAILABLE in outcomes
 
 
+def _given_others(channel: Channel, row: Row) -> bool:
+    """Whether a row holds for some values of the other attributes only."""
+    own = channel.attributes.group_parts[:, channel.attributes.names.index(row.attribute)]
+    return int(np.isin(own, own[row.groups]).sum()) > len(row.groups)
+
+
 @dataclass(frozen=True)
 class _Residual:
     """The residual e of one attribute, and its slopes along the odds of each row of its channel."""
@@ -208,6 +222,7 @@ class _Residual:
         scores: np.ndarray,
         rows: Sequence[np.ndarray],
         tilt: np.ndarray,
+        cell: np.ndarray,
     ) -> _Residual:
         j = channel.attributes.names.index(attribute)
         stated = channel.attributes.outcome_parts[outcome, j]
@@ -219,8 +234,9 @@ class _Residual:
             place = row.outcomes.index(UNAVAILABLE)
             odds.append(probabilities[place] / max(1 - probabilities[place], 1e-9))
             values = np.unique(channel.attributes.group_parts[row.groups, j])
-            slopes.append(np.where(np.isin(stated, values), -np.exp(tilt), 0.0))
-            instruments.append(scores[:, row.groups].sum(1))
+            inside = np.isin(cell, row.cells)
+            slopes.append(np.where(inside & np.isin(stated, values), -np.exp(tilt), 0.0))
+            instruments.append(inside * scores[:, row.groups].sum(1))
         along, shares = np.stack(slopes, axis=1), np.stack(instruments, axis=1)
         variance = np.exp(tilt) * (shares @ np.array(odds))
         return _Residual(stated == size, -along @ np.array(odds), along, shares, variance)

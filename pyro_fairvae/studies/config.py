@@ -19,7 +19,7 @@ from pyro_fairvae.base.documents import check_document, one_line, read_document
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.channels.priors import channel
+from pyro_fairvae.channels.priors import channel, sketched_channel
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, load
 from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
 from pyro_fairvae.inference.settings import Settings
@@ -205,10 +205,10 @@ class TrainConfig:
         self.channels()
 
     def channels(self) -> tuple[Channel, Channel]:
-        """P(ã|a) and P(ỹ|y) with their priors."""
+        """P(ã|a) and P(ỹ|y) with their priors, before any table is read."""
         labels = Attributes.single(self.data.classes, "label")
         return (
-            channel("a", self.data.attributes, self.settings.prior_a),
+            sketched_channel(self.data.attributes, self.settings.prior_a),
             channel("y", labels, self.settings.prior_y),
         )
 

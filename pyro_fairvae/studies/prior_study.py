@@ -16,7 +16,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_csv
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.base.reports import Report
-from pyro_fairvae.channels.priors import channel
+from pyro_fairvae.channels.priors import sketched_channel
 from pyro_fairvae.data import DATASETS, LEVELS, Splits, split
 from pyro_fairvae.data.registry import DRAWN_DATASET, names_help
 from pyro_fairvae.evaluation.metrics import evaluate
@@ -58,7 +58,7 @@ class StudyConfig:
         check_lambdas(self.lambdas)
         attributes = self.data(self.levels[0]).attributes
         for prior in self.priors:
-            channel("a", attributes, prior)
+            sketched_channel(attributes, prior)
 
     def data(self, level: str) -> DataConfig:
         return DataConfig(dataset=self.dataset, group=self.group, level=level, misstated=self.misstated)

@@ -76,11 +76,21 @@ def by_hand(
         return guide.sites.mean(name)[k, 0] if point else traced[name]["value"][k, 0].detach()
 
     def channel(ch: Channel, k: int) -> list[dict[int, Tensor]]:
-        supports = [np.flatnonzero(possible).tolist() for possible in ch.possible]
+        supports = [np.flatnonzero(possible).tolist() for possible in ch.possible[: ch.values]]
+        names = np.reshape(ch.sites, (ch.values, -1))  # the cells of a value follow each other
         return [
             {o: site(name, k)[j] for j, o in enumerate(support)}
-            for name, support in zip(ch.sites, supports, strict=True)
+            for c in range(names.shape[1])
+            for name, support in zip(names[:, c], supports, strict=True)
         ]
+
+    def cell(x: Tensor, y: int) -> int:
+        """The first group's place among all rows: of the value of c, and of the label, if crossed."""
+        found = 0
+        for column in model.channel_a.crossed:
+            size = table.classes if column.name == "label" else table.columns.blocks[0]
+            found = found * size + (y if column.name == "label" else int(x[-size:].argmax()))
+        return found * table.groups
 
     def global_kl(name: str, k: int, prior: Tensor) -> Tensor:
         if point:
@@ -155,9 +165,9 @@ def by_hand(
             z = loc + scale * noise
             group = linear(encoder, "group", k, hidden)
             if batch.u is not None:
-                bent = torch.relu(linear(encoder, "from_u_bent.0", k, batch.u[i]))
-                group = group + linear(encoder, "from_u", k, batch.u[i])
-                group = group + linear(encoder, "from_u_bent.2", k, bent)
+                bent = torch.relu(linear(encoder, "from_u.bent.0", k, batch.u[i]))
+                group = group + linear(encoder, "from_u.straight", k, batch.u[i])
+                group = group + linear(encoder, "from_u.bent.2", k, bent)
             h = group.softmax(-1)
             g = linear(encoder, "classifier", k, hidden).softmax(-1)
             label = linear(encoder, "labeller", k, hidden.detach()).softmax(-1)
@@ -166,9 +176,12 @@ def by_hand(
             stating = torch.stack(
                 [
                     torch.stack(
-                        [states(channel_a[a], a_obs, table.groups, tilt) for a in range(table.groups)]
+                        [
+                            states(channel_a[cell(x, y) + a], a_obs, table.groups, tilt)
+                            for a in range(table.groups)
+                        ]
                     )
-                    for tilt in (design[i] @ w if names else torch.zeros(table.classes))
+                    for y, tilt in enumerate(design[i] @ w if names else torch.zeros(table.classes))
                 ]
             )
             joint_a = h * (q_y.detach() @ stating)
@@ -208,8 +221,8 @@ def by_hand(
             row = weights.kappa * elbo + weights.s * conditional + learned
             total = total - row / batch.rows
         for ch in (model.channel_a, model.channel_y):
-            for v in range(ch.values):
-                prior = ch.concentration(v).double()
+            for v in range(len(ch.sites)):
+                prior = ch.concentration(v, total)
                 total = total + (weights.kappa + weights.s) / table.rows * global_kl(ch.sites[v], k, prior)
         for name, size in model.prevalence_sites.items():
             prior = torch.full((size,), program.settings.prior_pi, dtype=torch.float64)
@@ -263,6 +276,11 @@ def with_proxies(table: Observed) -> Observed:
         ("map", "joint", "paper", "paper", ("label",), False),
         ("map", "joint", "truthful", "consistent", (), True),
         ("dirichlet", "joint", "paper", "consistent", ("x0", "label"), True),
+        ("map", "joint", "{preset: paper, given: c}", "consistent", (), False),
+        ("dirichlet", "joint", "{given: label}", "consistent", (), False),
+        ("map", "independent", "{given: [label, c]}", "paper", ("x1",), False),
+        ("map", "joint", "{preset: flat, given: c}", "consistent", ("label",), True),
+        ("dirichlet", "joint", "{preset: paper, given: label}", "consistent", ("c", "x0"), False),
     ],
 )
 @pytest.mark.parametrize("groups", [2, 3])
@@ -270,7 +288,8 @@ def test_objective_and_gradients_equal_brute_force(
     groups: int, sites: str, prevalence: str, prior: str, bracket: str, names: tuple[str, ...], proxies: bool
 ) -> None:
     settings = small_settings(
-        sites=sites, prevalence=prevalence, prior_a=prior, prior_y=prior, prior_pi=1.7,
+        sites=sites, prevalence=prevalence, prior_pi=1.7,
+        prior_a=prior, prior_y="paper" if "given" in prior else prior,
         withholding_depends_on=names, withholding_scale=0.6,
     )  # fmt: skip
     weights = ObjectiveWeights(
@@ -279,6 +298,8 @@ def test_objective_and_gradients_equal_brute_force(
     program, table, batch = make(settings, groups, proxies=proxies)
     if names:
         torch.nn.init.normal_(program.guide.sites.withholding_a)
+    for name in program.guide.channel_a.sites:
+        torch.nn.init.normal_(getattr(program.guide.sites, name))
     fair = objective(table, settings, 2, weights)
     # The risk has a test of its own; here its weight is 0.
     fair.lambdas = torch.zeros(2, dtype=torch.float64)

@@ -148,6 +148,12 @@ class Conditions(nn.Module):
         return taken
 
     @property
+    def features_of_columns(self) -> list[str]:
+        """The name that each column of the design belongs to."""
+        longest_first = sorted(self.names, key=len, reverse=True)
+        return [next(name for name in longest_first if words.startswith(name)) for words in self.columns]
+
+    @property
     def width(self) -> int:
         """Number of columns of v, those of the label included."""
         return len(self.columns)

@@ -8,8 +8,9 @@ both. With :math:`s = \log \hat h(\cdot|x) - \log \hat h(\text{last}|x)`, condit
           P(\tilde a | x) = \sum_y q(y|x,\tilde y) \sum_a h(a|x,y)\, P(\tilde a|a,v),
 
 where C is around the identity, D around 0, and :math:`P(\tilde a|a,v)` is the channel, its rows with their
-Dirichlet priors and :math:`w \sim N(0, \sigma^2)` (:meth:`Channel.tilted`). How far D is from 0 is learned:
-its variance is the one that makes the rows likeliest (:meth:`SecondStage.learn_freedom`). Where the scores
+Dirichlet priors and :math:`w \sim N(0, \sigma^2)` (:meth:`Channel.tilted`). How far D is from 0 is learned,
+and for features with many columns, such as places, how far w is: their variances are those that make the rows
+likeliest (:meth:`SecondStage.learn_variances`). Where the scores
 say nothing C is near 0, and the posterior is as wide as it should be.
 
 Draws are made by Hamiltonian Monte Carlo for many tables at once, in coordinates in which the posterior is
@@ -37,8 +38,11 @@ CELLS = 128  # at most, where no conditions tell rows apart
 SHIFT = 3.0  # standard deviation of b
 STRETCH = 1.0  # standard deviation of an entry of C around the identity
 FREEDOM = 0.1  # first standard deviation of an entry of D
-LEAST_FREEDOM = 0.01
-ROUNDS = 8  # of learning it, at most
+LEAST_FREEDOM = 0.02
+MANY = 8  # columns of a feature whose effects are random
+ROUNDS = 6  # of learning variances, at most
+MOST_CHANGE = 3.0  # of a deviation in a round
+SETTLED = 0.2  # change of a log deviation
 MOST_ITERATIONS = 60  # of scoring
 SAME_INFORMATION = 4  # iterations that use the same information
 CLOSE = 1e-2  # to the maximum, in log-density
@@ -78,8 +82,7 @@ class ScoredRows:
 
         The columns that a channel is crossed with are among the conditions, too: h may depend on them.
         """
-        log_odds = probabilities.double().clamp(min=1e-12).log()
-        scores = (log_odds[..., :-1] - log_odds[..., -1:]).clamp(-FARTHEST, FARTHEST)
+        scores = log_odds(probabilities)
         tables, rows = observed.shape
         if conditions is None and labels is None:
             return ScoredRows._cells(probabilities, scores, observed, outcomes)
@@ -125,6 +128,20 @@ class ChannelPosterior:
     rows: list[Tensor]  # each row, averaged over the population, (chains, draws, tables, support)
     at_mean: list[Tensor]  # posterior mean of each row at the mean of v, (tables, support)
     effects: Tensor  # w, (chains, draws, tables, attributes, columns of v)
+    recalibration: Tensor  # posterior mean of b and C, (tables, values − 1, values)
+
+
+def log_odds(probabilities: Tensor) -> Tensor:
+    """Log-odds of scores against the last value, clamped, (…, values − 1)."""
+    logs = probabilities.double().clamp(min=1e-12).log()
+    return (logs[..., :-1] - logs[..., -1:]).clamp(-FARTHEST, FARTHEST)
+
+
+def recalibrated(probabilities: Tensor, recalibration: Tensor) -> Tensor:
+    """h of scores (rows, values), without what conditions add, given b and C."""
+    scores = log_odds(probabilities)
+    logits = torch.cat([torch.ones_like(scores[..., :1]), scores], dim=-1) @ recalibration.mT
+    return torch.cat([logits, torch.zeros_like(logits[..., :1])], dim=-1).softmax(-1)
 
 
 class SecondStage:
@@ -132,16 +149,25 @@ class SecondStage:
 
     Parameters are a vector for each table: the coefficients of h for each value but the last, the rows of the
     channel as log-ratios, and w; ``scale`` is the prior standard deviation of w, for each column or for all.
+    ``owners`` are the features that columns of v belong to: those of a feature have one variance in D, and,
+    if there are many of them, in w, too.
     """
 
-    def __init__(self, channel: Channel, rows: ScoredRows, scale: float | Sequence[float] = 1.0) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        rows: ScoredRows,
+        scale: float | Sequence[float] = 1.0,
+        owners: Sequence[str] | None = None,
+    ) -> None:
         self.channel, self.rows = channel, rows
         self.tables, _, self.others = rows.scores.shape
         self.attributes = len(channel.attributes.names)
         self.features = rows.conditions.shape[-1]
         self.columns = self.features + rows.label_columns.shape[-1]
         self.design = torch.cat([torch.ones_like(rows.scores[..., :1]), rows.scores], dim=-1)
-        self.scale = scale
+        self.owners = list(owners) if owners is not None else [""] * self.columns
+        self.scale = rows.scores.new_tensor(scale).expand(self.columns)
         self.priors = [channel.concentration(row, rows.scores) for row in range(len(channel.rows))]
         self.sizes = [
             self.others * (1 + self.others),
@@ -151,7 +177,8 @@ class SecondStage:
         ]
         centre = torch.cat([rows.scores.new_zeros(self.others, 1), torch.eye(self.others).to(rows.scores)], 1)
         self.centre = torch.cat([centre.flatten(), rows.scores.new_zeros(sum(self.sizes[1:]))])
-        self.freedom = rows.scores.new_full((self.tables,), FREEDOM if self.columns else 0.0)
+        self.freedom = rows.scores.new_full((self.tables, self.columns), FREEDOM)  # deviation of D
+        self.spread = self.scale.expand(self.tables, -1)  # deviation of w
 
     @property
     def precision(self) -> Tensor:
@@ -159,11 +186,8 @@ class SecondStage:
         like = self.rows.scores
         recalibration = like.new_full((self.others, 1 + self.others), STRETCH**-2)
         recalibration[:, 0] = SHIFT**-2
-        of_freedom = self.freedom.clamp(min=1e-6).pow(-2).unsqueeze(-1)
-        parts = [recalibration.flatten().expand(self.tables, -1), of_freedom.expand(-1, self.sizes[1])]
-        parts += [like.new_zeros(self.tables, self.sizes[2])]
-        of_effects = like.new_tensor(self.scale).expand(self.columns) ** -2
-        parts += [of_effects.repeat(self.attributes).expand(self.tables, -1)]
+        parts = [recalibration.flatten().expand(self.tables, -1), (self.freedom**-2).repeat(1, self.others)]
+        parts += [like.new_zeros(self.tables, self.sizes[2]), (self.spread**-2).repeat(1, self.attributes)]
         return torch.cat(parts, dim=-1)
 
     def split(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -360,23 +384,39 @@ class SecondStage:
                 break
         return q, self.information(q)
 
-    def learn_freedom(self) -> tuple[Tensor, Tensor]:
-        """The maximum and the information there, at the variance of D that makes the rows likeliest.
+    def learn_variances(self) -> tuple[Tensor, Tensor]:
+        """The maximum and the information there, at the variances of D and w that make the rows likeliest.
 
-        MacKay's fixed point: the variance is the mean of D² and of its posterior variance.
+        By MacKay's fixed point for each feature: the sum of squares by the number of coefficients that the
+        rows determine. The variance of w is that of its prior at most, and is learned only for features with
+        many columns, which act as random effects; a few columns do not tell their variance.
         """
         q, information = self.maximise(self.start())
-        if not self.columns:
-            return q, information
-        place = slice(self.sizes[0], self.sizes[0] + self.sizes[1])
-        for _ in range(ROUNDS):
-            variance = torch.linalg.inv(information).diagonal(dim1=-2, dim2=-1)[..., place]
-            before = self.freedom
-            self.freedom = (q[..., place] ** 2 + variance).mean(-1).sqrt().clamp(min=LEAST_FREEDOM)
+        for _ in range(ROUNDS if self.columns else 0):
+            _, of_conditions, _, effects = self.split(q)
+            variances = self.split(torch.linalg.inv(information).diagonal(dim1=-2, dim2=-1))
+            before = torch.cat([self.freedom, self.spread], dim=-1)
+            self.freedom = self._likeliest(of_conditions, variances[1], self.freedom, 1).clamp(max=1.0)
+            self.spread = torch.minimum(self._likeliest(effects, variances[3], self.spread, MANY), self.scale)
+            change = (torch.cat([self.freedom, self.spread], dim=-1) / before).log().abs()
             q, information = self.maximise(q)
-            if float((self.freedom / before).log().abs().max()) < 0.1:
+            if float(change.max()) < SETTLED:
                 break
         return q, information
+
+    def _likeliest(self, values: Tensor, variances: Tensor, deviation: Tensor, fewest: int) -> Tensor:
+        """New standard deviations of coefficients (tables, …, columns), (tables, columns)."""
+        learned = deviation.clone()
+        for owner in set(self.owners):
+            place = [k for k, name in enumerate(self.owners) if name == owner]
+            if len(place) < fewest:
+                continue
+            before = deviation[:, place].mean(-1)
+            determined = (1 - variances[..., place] / before[:, None, None] ** 2).clamp(min=0).sum((-1, -2))
+            likeliest = ((values[..., place] ** 2).sum((-1, -2)) / determined.clamp(min=1e-3)).sqrt()
+            step = (likeliest / before).clamp(1 / MOST_CHANGE, MOST_CHANGE)
+            learned[:, place] = (before * step).clamp(min=LEAST_FREEDOM).unsqueeze(-1)
+        return learned
 
     def sample(
         self, q: Tensor, information: Tensor, draws: int, chains: int, seed: int, every: int = 1
@@ -438,11 +478,12 @@ class SecondStage:
         for q in draws.flatten(0, 1):
             for store, row in zip(rows, self._population(q), strict=True):
                 store.append(row)
-        _, _, ratios, effects = self.split(draws)
+        recalibration, _, ratios, effects = self.split(draws)
         return ChannelPosterior(
             [torch.stack(store).unflatten(0, draws.shape[:2]) for store in rows],
             [row.mean((0, 1)) for row in self.row_draws(ratios)],
             effects,
+            recalibration.mean((0, 1)),
         )
 
     def _population(self, q: Tensor) -> list[Tensor]:
@@ -485,4 +526,4 @@ class SecondStage:
             rows.label_columns,
             None if rows.cell is None else rows.cell[:, kept],
         )
-        return SecondStage(self.channel, fewer, self.scale)
+        return SecondStage(self.channel, fewer, self.scale.tolist(), self.owners)

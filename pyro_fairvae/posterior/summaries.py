@@ -23,7 +23,7 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
-from pyro_fairvae.posterior.second_stage import ChannelPosterior, ScoredRows, SecondStage
+from pyro_fairvae.posterior.second_stage import ChannelPosterior, ScoredRows, SecondStage, recalibrated
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck, check_withholding
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed, in_pieces
@@ -258,10 +258,12 @@ def _calibrate(
     if dependence is None and not channel.truthful:
         return Calibrated(ChannelDraws(channel, sample_channel(channel, bins, draws, seed=seed)), bins)
     scales: float | list[float] = scale
+    owners = None
     if dependence is None:
         rows = ScoredRows.make(scores, observed, channel.outcomes)
     else:
         scales = [scale if free else NO_EFFECT for free in dependence.has_effect(channel)]
+        owners = dependence.conditions.features_of_columns
         of_label = dependence.conditions.classes > 0
         rows = ScoredRows.make(
             scores,
@@ -272,8 +274,8 @@ def _calibrate(
             dependence.conditions.labels if of_label else None,
             dependence.cell,
         )
-    stage = SecondStage(channel, rows, scales)
-    mode = stage.learn_freedom()
+    stage = SecondStage(channel, rows, scales, owners)
+    mode = stage.learn_variances()
     posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed))
     rates = [row[..., e].cpu().numpy() for row in posterior.rows for e in range(row.shape[-1])]
     if max(map(_r_hat, rates)) > DISAGREEMENT:
@@ -309,7 +311,7 @@ def _check(
     return check_withholding(
         train,
         channel,
-        scores[table].double().cpu().numpy(),
+        recalibrated(scores[table], posterior.recalibration[table]).cpu().numpy(),
         [row[table].cpu().numpy() for row in posterior.at_mean],
         None if dependence is None else dependence.conditions,
         tilt,

@@ -12,9 +12,9 @@ who state their group. For indicators A of the categories of a column the statis
 .. math:: m^\top V^{-1} m, \quad m = \sum_i r_i e_i, \quad V = \sum_i r_i r_i^\top \mathrm{Var}(e_i), \quad
           r_i = (A_i - B Z_i) / \mathrm{Var}(e_i), \quad \mathrm{Var}(e) = \sum_a h_a o_a e^{w \cdot v},
 
-with instruments Z, the shares h of the groups and v, and B such that m does not depend, to first order, on the
-estimates of o and w (Neyman 1959). It is χ² where the model holds. For a column that is in v already, A also
-has the products of its categories and the scores: its effect may differ between groups.
+with instruments Z, the shares h of the groups and v, and B such that m does not depend, to first order, on
+the estimates of o and w (Neyman 1959). It is χ² where the model holds. For a column that is in v already, A
+also has the products of its categories and the shares: its effect may differ between groups.
 """
 
 from __future__ import annotations
@@ -146,13 +146,16 @@ def check_withholding(
 ) -> WithholdingCheck | None:
     """Compare who withholds with what the channel predicts; None for a channel that it cannot be done for.
 
-    ``scores`` are h, cross-fitted and recalibrated, (rows, values); ``rows`` are the rows of the channel at the mean of v, on
-    their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with the label in v.
-    The check needs a channel in which nobody misstates and every attribute is withheld by itself.
+    ``scores`` are h, cross-fitted and recalibrated, (rows, values); ``rows`` are the rows of the channel at
+    the mean of v, on their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with
+    the label in v. The check needs a channel in which nobody misstates and every attribute is withheld by itself.
     """
     attributes = channel.attributes
-    own = [_single(row.label, row.outcomes) for row in channel.rows]
-    if not channel.truthful or not all(own) or any(_given_others(channel, row) for row in channel.rows):
+    alone = all(
+        len(row.outcomes) == 2 and UNAVAILABLE in row.outcomes and not _given_others(channel, row)
+        for row in channel.rows
+    )
+    if not (channel.truthful and alone):
         return None
     a_obs, y_obs = (part[table] if part.dim() == 2 else part for part in (train.a_obs, train.y_obs))
     outcome, label = a_obs.cpu().numpy(), y_obs.cpu().numpy()
@@ -192,10 +195,6 @@ def check_withholding(
         _combined(np.array([column.p_value for column in columns])),
         tuple(sorted(columns, key=lambda column: (column.p_value, -_explained(column)))),
     )
-
-
-def _single(label: str, outcomes: Sequence[str]) -> bool:
-    return len(outcomes) == 2 and UNAVAILABLE in outcomes
 
 
 def _given_others(channel: Channel, row: Row) -> bool:

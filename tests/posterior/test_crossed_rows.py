@@ -8,7 +8,6 @@ import torch
 
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.inference.program import channel_of_groups
-from pyro_fairvae.posterior.second_stage import ScoredRows, SecondStage
 from pyro_fairvae.posterior.summaries import Calibrated, calibrate
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.schema.observed import Columns, Observed

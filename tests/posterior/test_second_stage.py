@@ -53,7 +53,7 @@ def test_the_density_is_that_of_a_loop_over_rows(labels: bool) -> None:
         expected = sum(np.log(row).sum() for row in rows)  # Dir(1, 1, 1) and the Jacobian of softmax
         centre = np.c_[np.zeros(2), np.eye(2)]
         expected -= ((b_c - centre) ** 2 / 2 / np.array([SHIFT, STRETCH, STRETCH]) ** 2).sum()
-        expected -= (d**2).sum() / 2 / float(stage.freedom[t]) ** 2 + (w**2).sum() / 2 / 0.7**2
+        expected -= (d**2).sum() / 2 / float(stage.freedom[t, 0]) ** 2 + (w**2).sum() / 2 / 0.7**2
         for i in range(5):
             log_h = np.log(made["scores"][t, i])
             s = np.clip(log_h[:2] - log_h[2], -FARTHEST, FARTHEST)
@@ -96,7 +96,7 @@ def test_with_certain_scores_the_posterior_is_beta() -> None:
     scores = np.where(a[:, None] == np.arange(2), 1 - 1e-9, 1e-9)
     rows = ScoredRows.make(torch.from_numpy(scores)[None], torch.from_numpy(observed)[None], 3)
     stage = SecondStage(channel("a", TWO, "truthful"), rows)
-    posterior = stage.posterior(stage.sample(*stage.learn_freedom(), draws=400, chains=4, seed=1))
+    posterior = stage.posterior(stage.sample(*stage.learn_variances(), draws=400, chains=4, seed=1))
     for g in range(2):
         withheld = int((observed[a == g] == 2).sum())
         exact = stats.beta(1 + withheld, 1 + (a == g).sum() - withheld)
@@ -110,7 +110,7 @@ def test_nothing_withheld_gives_a_rate_near_0() -> None:
     observed = torch.arange(2).repeat(300)[None]
     scores = torch.full((1, 600, 2), 0.5, dtype=torch.float64)
     stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(scores, observed, 3))
-    posterior = stage.posterior(stage.sample(*stage.learn_freedom(), draws=300, chains=4, seed=1))
+    posterior = stage.posterior(stage.sample(*stage.learn_variances(), draws=300, chains=4, seed=1))
     assert all(float(row[..., 1].quantile(0.95)) < 0.03 for row in posterior.rows)
 
 
@@ -132,7 +132,7 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
     scores, observed, v = simulate(tables=8, rows=1200, seed=1)
     tensors = [torch.from_numpy(part) for part in (scores, observed, v)]
     stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3, tensors[2]))
-    posterior = stage.posterior(stage.sample(*stage.learn_freedom(), draws=100, chains=2, seed=1))
+    posterior = stage.posterior(stage.sample(*stage.learn_variances(), draws=100, chains=2, seed=1))
     many = np.random.default_rng(9).normal(size=(400_000, 2))
     effects = posterior.effects[..., 0, :].flatten(0, 1).mean(0).numpy()
     assert effects.mean(0) == pytest.approx([0.8, -0.5], abs=0.1)
@@ -145,5 +145,5 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
         assert drawn.mean() == pytest.approx(truth, abs=0.03)
     assert held >= 11  # of 16; 14.4 are expected
     plain = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3))
-    rates = plain.row_draws(plain.split(plain.learn_freedom()[0])[2])
+    rates = plain.row_draws(plain.split(plain.learn_variances()[0])[2])
     assert abs(float(rates[0][:, 1].mean()) - expit(many @ np.array([0.8, -0.5])).mean()) > 0.05

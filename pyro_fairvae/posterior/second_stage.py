@@ -44,14 +44,14 @@ ROUNDS = 6  # of learning variances, at most
 MOST_CHANGE = 3.0  # of a deviation in a round
 SETTLED = 0.2  # change of a log deviation
 MOST_ITERATIONS = 60  # of scoring
-SAME_INFORMATION = 4  # iterations that use the same information
+SAME_INFORMATION = 6  # iterations that use the same information
 CLOSE = 1e-2  # to the maximum, in log-density
 LARGE = 10**7  # rows times parameters from which the posterior is taken as normal
 WARMUP = 100
 LEAPS = 6
 ACCEPTED = 0.8  # share of proposals that the length of a leap aims at
 WIDER = 1.5  # chains start this much farther from the maximum than the posterior's deviation
-AVERAGED = 1 << 14  # rows that a population's rates and the information are averaged over, at most
+AVERAGED = 1 << 13  # rows that a population's rates and the information are averaged over, at most
 STEP = 1e-5  # of central differences
 AT_ONCE = 1 << 13  # rows whose scores are in memory at once
 

@@ -148,7 +148,7 @@ def check_withholding(
 
     ``scores`` are h, cross-fitted and recalibrated, (rows, values); ``rows`` are the rows of the channel at
     the mean of v, on their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with
-    the label in v. The check needs a channel in which nobody misstates and every attribute is withheld by itself.
+    the label in v. It needs a channel in which nobody misstates and every attribute is withheld by itself.
     """
     attributes = channel.attributes
     alone = all(

@@ -257,6 +257,8 @@ def _calibrate(
     bins = bin_tables(scores.double().cpu().numpy(), observed.cpu().numpy(), channel.outcomes)
     if dependence is None and not channel.truthful:
         return Calibrated(ChannelDraws(channel, sample_channel(channel, bins, draws, seed=seed)), bins)
+    if dependence is None and bool(channel.stated(observed).all()):
+        return Calibrated(_all_stated(channel, bins, draws, seed), bins)
     scales: float | list[float] = scale
     owners = None
     if dependence is None:
@@ -292,6 +294,20 @@ def _calibrate(
     return Calibrated(
         ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]), bins, effects, tuple(checks)
     )
+
+
+def _all_stated(channel: Channel, bins: Bins, draws: int, seed: int) -> ChannelDraws:
+    """The posterior where every row states its value truthfully: Dirichlet, whatever the scores."""
+    generator = np.random.default_rng([seed])
+    counts = bins.counts.sum(1)  # (tables, outcomes)
+    rows = []
+    for row in channel.rows:
+        people = np.stack(
+            [counts[:, (row.entry == e).any(0)].sum(-1) for e in range(len(row.prior))], axis=-1
+        )
+        gamma = generator.standard_gamma(np.array(row.prior) + people, size=(CHAINS, draws, *people.shape))
+        rows.append(gamma / gamma.sum(-1, keepdims=True))
+    return ChannelDraws(channel, rows)
 
 
 def _check(

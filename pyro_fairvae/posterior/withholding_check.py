@@ -19,8 +19,9 @@ has the products of its categories and the scores: its effect may differ between
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -48,6 +49,11 @@ class CategoryCheck:
     expected: float
     standard_error: float  # of their difference
 
+    @property
+    def distance(self) -> float:
+        """Standard errors between what was recorded and what is predicted."""
+        return abs(self.observed - self.expected) / max(self.standard_error, 1e-12)
+
 
 @dataclass(frozen=True)
 class ColumnCheck:
@@ -59,6 +65,16 @@ class ColumnCheck:
     p_value: float
     categories: tuple[CategoryCheck, ...]
     in_v: bool = False
+
+    @property
+    def candidate(self) -> bool:
+        """Whether the column could be put into ``withholding_depends_on``."""
+        return not self.in_v and self.name != SCORES and not self.name.endswith(PROXY)
+
+    @property
+    def explained(self) -> float:
+        """χ² less its degrees of freedom, which is its mean where the assumption holds."""
+        return self.statistic - self.degrees
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,21 @@ class WithholdingCheck:
     p_value: float
     columns: tuple[ColumnCheck, ...]
 
+    @staticmethod
+    def of(summary: Mapping[str, Any]) -> WithholdingCheck:
+        """The check that the summary of a posterior holds, where a number that is not finite is None."""
+        columns = [
+            ColumnCheck(
+                **{key: _number(value) for key, value in column.items() if key != "categories"},
+                categories=tuple(
+                    CategoryCheck(**{key: _number(value) for key, value in category.items()})
+                    for category in column["categories"]
+                ),
+            )
+            for column in summary["columns"]
+        ]
+        return WithholdingCheck(_number(summary["p_value"]), tuple(columns))
+
     @property
     def rejected(self) -> bool:
         return self.p_value < REJECTED
@@ -87,15 +118,16 @@ class WithholdingCheck:
         kept = 0
         while kept < len(ordered) and ordered[kept].p_value * (len(ordered) - kept) < REJECTED:
             kept += 1
-        return sorted(ordered[:kept], key=_explained, reverse=True)
+        return sorted(ordered[:kept], key=lambda column: column.explained, reverse=True)
+
+    def candidates(self) -> list[ColumnCheck]:
+        """The columns that could be put into ``withholding_depends_on``, those that explain most first."""
+        columns = [column for column in self.columns if column.candidate]
+        return sorted(columns, key=lambda column: column.explained, reverse=True)
 
     def suggestions(self) -> list[str]:
         """Columns to put into ``withholding_depends_on``, those that explain most first."""
-        return [
-            column.name
-            for column in self.against()
-            if not column.in_v and column.name != SCORES and not column.name.endswith(PROXY)
-        ]
+        return [column.name for column in self.against() if column.candidate]
 
     def in_words(self) -> str:
         """One line: whether the assumption is rejected, by what, and what to do."""
@@ -105,7 +137,7 @@ class WithholdingCheck:
             )
         against = ", ".join(column.name for column in self.against()[:MOST_SUGGESTED])
         words = (
-            f"The assumption on withholding is REJECTED (p = {_small(self.p_value)}), so the rates below are "
+            f"The assumption on withholding is REJECTED (p {_small(self.p_value)}), so the rates below are "
             f"not to be trusted: withholding differs with {against} in ways it does not allow."
         )
         suggested = self.suggestions()[:MOST_SUGGESTED]
@@ -117,12 +149,12 @@ class WithholdingCheck:
 PROXY = " (proxy)"
 
 
-def _explained(column: ColumnCheck) -> float:
-    return column.statistic - column.degrees
+def _number(value: Any) -> Any:
+    return float("nan") if value is None else value
 
 
 def _small(p_value: float) -> str:
-    return f"{p_value:.2g}" if p_value >= 1e-6 else "less than 1e-6"
+    return f"= {p_value:.2g}" if p_value >= 1e-6 else "< 1e-6"
 
 
 @dataclass(frozen=True)
@@ -182,7 +214,7 @@ def check_withholding(
         return None
     return WithholdingCheck(
         _combined(np.array([column.p_value for column in columns])),
-        tuple(sorted(columns, key=lambda column: (column.p_value, -_explained(column)))),
+        tuple(sorted(columns, key=lambda column: (column.p_value, -column.explained))),
     )
 
 

@@ -51,7 +51,7 @@ from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
 BATCHES, STEPS = 24, 600  # fewest batches in an epoch, given enough rows; fewest steps in a fit
 EPOCHS, MOST_EPOCHS = 25, 200  # if epochs is not given
-ENOUGH = 500  # training rows from which intervals can be cross-fitted
+ENOUGH = 40  # training rows from which intervals can be cross-fitted
 
 
 class WithholdingWarning(UserWarning):
@@ -384,13 +384,21 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _posterior(self, train: Observed, seed: int) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
-        """Who withholds; intervals are cross-fitted if this is requested and there are enough rows."""
+        """Who withholds; intervals are cross-fitted if this is requested and possible."""
         wanted = self.fit_.settings.kind_of_intervals == "calibrated"
-        stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
-        calibrated = None
-        if wanted and stating and train.rows >= ENOUGH:
-            calibrated = calibrate_fit(self.fit_, train, [seed])
-        return summarise(self.fit_, calibrated), keep_draws(self.fit_, calibrated)
+        reason = ""
+        if train.rows < ENOUGH:
+            reason = f"there are {train.rows} training rows, and cross-fitting needs {ENOUGH}"
+        elif not bool((train.a_obs < train.group_attributes.outcomes - 1).any()):
+            reason = "no training row states a group"
+        calibrated = calibrate_fit(self.fit_, train, [seed]) if wanted and not reason else None
+        posterior = summarise(self.fit_, calibrated)
+        if wanted and reason:
+            posterior["describes"] += ", which are taken as certain: intervals are too narrow"
+            posterior["warnings"].append(
+                f"intervals take h(a|x) and g(y|x) as certain and are too narrow: {reason}."
+            )
+        return posterior, keep_draws(self.fit_, calibrated)
 
     def _judge(self, validation: Observed) -> None:
         fairness = self.fit_.settings.fairness

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.posterior.second_stage import ChannelPosterior, ScoredRows, SecondStage
-from pyro_fairvae.posterior.withholding_check import WithholdingCheck, check_withholding
+from pyro_fairvae.posterior.withholding_check import CheckSummary, WithholdingCheck, check_withholding
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed, in_pieces
 
@@ -68,16 +68,6 @@ class EffectSummary(Interval):
 
     attribute: str
     column: str
-
-
-class CheckSummary(TypedDict):
-    """A :class:`WithholdingCheck` with what it says; ``columns`` are its columns as mappings."""
-
-    says: str
-    rejected: bool
-    p_value: float
-    suggestions: list[str]
-    columns: list[dict[str, Any]]
 
 
 class PosteriorSummary(TypedDict):
@@ -504,14 +494,7 @@ def _check_summary(calibrated: dict[str, Calibrated] | None) -> CheckSummary | N
     checks = [check for posterior in (calibrated or {}).values() for check in posterior.checks if check]
     if not checks:
         return None
-    check = checks[0]
-    return {
-        "says": check.in_words(),
-        "rejected": check.rejected,
-        "p_value": check.p_value,
-        "suggestions": check.suggestions(),
-        "columns": [asdict(column) for column in check.columns],
-    }
+    return checks[0].summary()
 
 
 def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) -> pd.DataFrame:

@@ -20,8 +20,8 @@ has the products of its categories and the scores: its effect may differ between
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
 
 import numpy as np
 from scipy import stats
@@ -77,6 +77,16 @@ class ColumnCheck:
         return self.statistic - self.degrees
 
 
+class CheckSummary(TypedDict):
+    """A :class:`WithholdingCheck` with what it says; ``columns`` are its columns as mappings."""
+
+    says: str
+    rejected: bool
+    p_value: float
+    suggestions: list[str]
+    columns: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class WithholdingCheck:
     """Whether what was recorded agrees with the assumption on withholding.
@@ -107,6 +117,16 @@ class WithholdingCheck:
             for column in summary["columns"]
         ]
         return WithholdingCheck(_number(summary["p_value"]), tuple(columns))
+
+    def summary(self) -> CheckSummary:
+        """What it says and all its columns in types that JSON supports; :meth:`of` reads it."""
+        return {
+            "says": self.in_words(),
+            "rejected": self.rejected,
+            "p_value": self.p_value,
+            "suggestions": self.suggestions(),
+            "columns": [asdict(column) for column in self.columns],
+        }
 
     @property
     def rejected(self) -> bool:
@@ -174,12 +194,14 @@ def check_withholding(
     conditions: Conditions | None = None,
     tilt: np.ndarray | None = None,
     table: int = 0,
+    by_scores: bool = True,
 ) -> WithholdingCheck | None:
     """Compare who withholds with what the channel predicts; None for a channel that it cannot be done for.
 
     ``scores`` are cross-fitted h, (rows, values); ``rows`` are the rows of the channel at the mean of v, on
     their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with the label in v.
-    The check needs a channel in which nobody misstates and every attribute is withheld by itself.
+    Bins of the scores are left out without ``by_scores``. The check needs a channel in which nobody misstates
+    and every attribute is withheld by itself.
     """
     attributes = channel.attributes
     own = [_single(row.label, row.outcomes) for row in channel.rows]
@@ -191,7 +213,7 @@ def check_withholding(
     if tilt is not None and tilt.ndim == 3:  # only where the label is stated
         kept = label < train.classes
         tilt = tilt[np.arange(len(label)), np.where(kept, label, 0)]
-    partitions = _partitions(train, scores, label, table)
+    partitions = _partitions(train, scores, label, table)[0 if by_scores else 1 :]
     features = None
     if conditions is not None:
         features = _features(train, conditions, table)

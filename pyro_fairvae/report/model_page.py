@@ -13,7 +13,8 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from pyro_fairvae.auditing import AUDITED, Audit
-from pyro_fairvae.posterior.summaries import CheckSummary, EffectSummary, withholding_rates
+from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
+from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
 from pyro_fairvae.report.text import (
@@ -235,8 +236,13 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
                 _plain(line["stated_estimate"]), _range(line, "stated_"), str(line["stated_rows"]),
             ]
         )  # fmt: skip
+    said: list[Block] = []
+    if found.check is not None:
+        says = check_in_words(found.check, found.depends_on.split(", ")[1:], "Audit")
+        said.append(Notice(says) if found.check["rejected"] else says)
     return [
         words,
+        *said,
         Grid("Disparities", metrics),
         Grid("Groups", groups),
         Grid("Rates of decisions by group", rates),

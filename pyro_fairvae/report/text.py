@@ -12,8 +12,13 @@ import pandas as pd
 
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.evaluation.measures import AUDITED
-from pyro_fairvae.posterior.summaries import CheckSummary, EffectSummary, PosteriorSummary
-from pyro_fairvae.posterior.withholding_check import MOST_SUGGESTED, ColumnCheck, WithholdingCheck
+from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary
+from pyro_fairvae.posterior.withholding_check import (
+    MOST_SUGGESTED,
+    CheckSummary,
+    ColumnCheck,
+    WithholdingCheck,
+)
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 WIDTH = 110
@@ -44,7 +49,7 @@ def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}"
 
 
-def check_in_words(check: CheckSummary, depends_on: Sequence[str] = ()) -> str:
+def check_in_words(check: CheckSummary, depends_on: Sequence[str] = (), again: str = "Fit") -> str:
     """What the check of the assumption on withholding says, with the flag that would mend it.
 
     ``depends_on`` is what withholding was allowed to depend on.
@@ -53,7 +58,7 @@ def check_in_words(check: CheckSummary, depends_on: Sequence[str] = ()) -> str:
     if not put:
         return words
     named = shlex.quote(",".join([*depends_on, *check["suggestions"][:MOST_SUGGESTED]]))
-    return f"{words} Fit again with --withholding-depends-on {named}."
+    return f"{words} {again} again with --withholding-depends-on {named}."
 
 
 def check_lines(check: CheckSummary | None, depends_on: Sequence[str] = ()) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from pyro_fairvae.posterior.summaries import CheckSummary, EffectSummary
-from pyro_fairvae.posterior.withholding_check import SCORES, ColumnCheck, WithholdingCheck
+from pyro_fairvae.posterior.summaries import EffectSummary
+from pyro_fairvae.posterior.withholding_check import SCORES, CheckSummary, ColumnCheck, WithholdingCheck
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.text import effect_name, ordered_effects
 

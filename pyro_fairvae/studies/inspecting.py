@@ -27,13 +27,13 @@ from pyro_fairvae.posterior.summaries import (
     OF_POPULATION,
     ChannelDraws,
     ChannelSummary,
-    CheckSummary,
     Effects,
     EffectSummary,
     describe,
     describe_effects,
     prior_draws,
 )
+from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.members import check_choice, member_number

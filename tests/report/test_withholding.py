@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyro_fairvae.posterior.summaries import CheckSummary, EffectSummary, PosteriorSummary
-from pyro_fairvae.posterior.withholding_check import SCORES, CategoryCheck, ColumnCheck, WithholdingCheck
+from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary
+from pyro_fairvae.posterior.withholding_check import (
+    SCORES,
+    CategoryCheck,
+    CheckSummary,
+    ColumnCheck,
+    WithholdingCheck,
+)
 from pyro_fairvae.report import (
     check_lines,
     draw_check,
@@ -29,14 +35,7 @@ def column(name: str, statistic: float, degrees: int, in_v: bool = False) -> Col
 
 
 def summary(*columns: ColumnCheck, p_value: float) -> CheckSummary:
-    check = WithholdingCheck(p_value, tuple(sorted(columns, key=lambda one: one.p_value)))
-    return {
-        "says": check.in_words(),
-        "rejected": check.rejected,
-        "p_value": p_value,
-        "suggestions": check.suggestions(),
-        "columns": [asdict(one) for one in check.columns],
-    }
+    return WithholdingCheck(p_value, tuple(sorted(columns, key=lambda one: one.p_value))).summary()
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.special import expit, logit
 
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.evaluation.measures import AUDITED
-from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary
+from pyro_fairvae.posterior.summaries import ChannelDraws, EffectSummary, PosteriorSummary
 from pyro_fairvae.posterior.withholding_check import (
     MOST_SUGGESTED,
     CheckSummary,
@@ -220,6 +222,26 @@ def prior_table(channel: Channel, rows: Mapping[str, Mapping[str, Mapping[str, A
     worth = ", ".join(f"{row.label} {sum(row.prior):g}" for row in channel.rows)
     honest = "nobody can misstate" if channel.truthful else "people may misstate"
     return f"{align(lines)}\n(worth, in people: {worth}; {honest})"
+
+
+def dependence_table(draws: ChannelDraws, names: Sequence[str], scale: float) -> str:
+    """What a prior with w ~ N(0, scale²) implies for P(∅|a,v) where w·v is one standard deviation from 0."""
+    lines = [["given", "at the mean of v", "90 %", "one s.d. less", "90 %", "one s.d. more", "90 %"]]
+    for r, row in enumerate(draws.channel.rows):
+        if UNAVAILABLE not in row.outcomes:
+            continue
+        rate = draws.of(r, UNAVAILABLE).ravel()
+        cells = [row.label]
+        for shift in (0.0, -scale, scale):
+            shifted = expit(logit(rate) + shift)
+            low, high = np.quantile(shifted, (0.05, 0.95))
+            cells += [f"{shifted.mean():.3f}", f"[{low:.3f}, {high:.3f}]"]
+        lines.append(cells)
+    return (
+        f"Withholding may also depend on {', '.join(names)}: each effect on the log-odds of ∅ is N(0, "
+        f"{scale:g}²).\n{align(lines)}\n(P(∅ | given, v), where v moves the log-odds by one standard "
+        f"deviation of an effect, {scale:g})"
+    )
 
 
 def _interval(summary: Mapping[str, Any]) -> str:

@@ -159,7 +159,10 @@ def _effects(effects: Sequence[EffectSummary], folder: Path) -> list[Block]:
     draw_effects(figure, effects)
     alt = "; ".join(f"{name}: {mean}, from {low} to {high}" for name, mean, low, high in lines[1:])
     caption = "What makes people withhold: changes in the log-odds, with 90 % intervals."
-    return [Picture(figure, alt, caption), Grid("What makes people withhold", lines, EFFECTS_MEAN)]
+    return [
+        Picture(figure, alt, caption),
+        Grid("What makes people withhold", lines, f"{EFFECTS_MEAN.capitalize()}."),
+    ]
 
 
 def _check(check: CheckSummary | None, folder: Path) -> list[Block]:
@@ -177,7 +180,7 @@ def _check(check: CheckSummary | None, folder: Path) -> list[Block]:
     blocks: list[Block] = [Picture(figure, alt, caption)]
     lines = suggestion_lines(check)
     if len(lines) > 1:
-        blocks.append(Grid("What else withholding could depend on", lines, f"{SUGGESTED}."))
+        blocks.append(Grid("What else withholding could depend on", lines, f"{SUGGESTED.capitalize()}."))
     return blocks
 
 

@@ -89,7 +89,7 @@ SUGGESTED = (
 def suggestion_lines(check: CheckSummary) -> list[list[str]]:
     """The lines of :func:`suggestion_table`, titles first."""
     checked = WithholdingCheck.of(check)
-    lines = [["column", "χ²", "degrees", "p", "worst category", "recorded ∅", "predicted", ""]]
+    lines = [["column", "χ²", "degrees", "p", "worst category", "recorded ∅", "predicted", "against"]]
     for column in checked.candidates():
         star = "*" if column.name in check["suggestions"] else ""
         lines.append([*_column_cells(column), star])

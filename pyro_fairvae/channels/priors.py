@@ -151,8 +151,11 @@ def withholding_in(prior: str | Mapping[str, Any]) -> tuple[tuple[str, ...], flo
     """What a prior lets withholding depend on besides the group, and its shrinkage if it gives one."""
     parsed = parse(prior)
     specs = [parsed] if isinstance(parsed, PriorSpec) else list(parsed.values())
-    given = {(spec.depends_on, _number(spec.shrinkage)) for spec in specs if spec.depends_on}
-    given = {(names, None if math.isnan(scale) else scale) for names, scale in given}
+    given = {
+        (spec.depends_on, None if spec.shrinkage is None else _number(spec.shrinkage))
+        for spec in specs
+        if spec.depends_on
+    }
     require(
         len(given) < 2,
         f"the prior gives attributes different depends_on or shrinkage; give the same to all: {prior!r}.",

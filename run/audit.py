@@ -13,6 +13,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from pyro_fairvae.run.user_table import (
@@ -28,6 +29,7 @@ from pyro_fairvae.auditing import DEPENDS_ON, audit
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.table_files import take_columns
+from pyro_fairvae.report.text import check_in_words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depends-on", default=DEPENDS_ON[0], choices=DEPENDS_ON,
         help="what withholding may depend on (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--withholding-depends-on", metavar="COLUMN,…",
+        help="columns, and label, that withholding may depend on besides the group (default: as fitted)",
     )  # fmt: skip
     parser.add_argument(
         "--confidence", type=float, default=0.9, metavar="X", help="level of intervals (default: %(default)s)"
@@ -55,6 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     stated = take_columns(table, groups, "group")
     audited = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
+    named = arguments.withholding_depends_on
     with warnings_in_words():
         decided = audited.iloc[:, 0] if arguments.decisions else model.predict(features)
         result = audit(
@@ -64,10 +71,15 @@ def run(arguments: argparse.Namespace) -> None:
             X=features,
             model=model if model.knows_groups_ else None,
             depends_on=arguments.depends_on,
+            withholding_depends_on=None if named is None else listed(named),
             confidence=arguments.confidence,
         )
     if arguments.out is not None:
         write_json(arguments.out, result.to_dict())
+    if result.check is not None:  # in the words of the command
+        depends_on = listed(named or "") or model.fit_.settings.withholding_depends_on
+        says = check_in_words(result.check, depends_on, "Audit")
+        result = replace(result, check={**result.check, "says": says})
     print(result)
     if arguments.out is not None:
         print(f"\nThe whole audit is in {arguments.out}")

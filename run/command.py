@@ -109,6 +109,16 @@ def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress bar")
     parser.add_argument("--quiet", action="store_true", help=help)
 
 
+def add_suggest(parser: argparse._ActionsContainer) -> None:
+    """Add --suggest, with which a command compares columns that withholding could depend on."""
+    parser.add_argument(
+        "--suggest",
+        action="store_true",
+        help="order columns by how much of the withholding they explain that the model does not, for "
+        "--withholding-depends-on (by χ² less its degrees of freedom)",
+    )
+
+
 def prepare(arguments: argparse.Namespace) -> torch.device:
     """Apply the flags of :func:`add_machine` and return the device."""
     return Machine(arguments.device, arguments.threads).prepare()

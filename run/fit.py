@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pyro_fairvae.run.command import add_machine, add_quiet, prepare, report
+from pyro_fairvae.run.command import add_machine, add_quiet, add_suggest, prepare, report
 from pyro_fairvae.run.user_table import listed, warnings_in_words
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from pyro_fairvae.report import channels_table, frontier_table
+from pyro_fairvae.report import channels_table, frontier_table, suggestion_table
 from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.user_fit import fit_table
 
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--withholding-depends-on", default="", metavar="COLUMN,…",
         help=trained["withholding_depends_on"].help,
     )  # fmt: skip
+    add_suggest(parser)
     parser.add_argument(
         "--proxy", default="", metavar="COLUMN,…",
         help="columns that tell of the group but must not decide; fairvae predict does not need them",
@@ -121,9 +122,10 @@ def run(arguments: argparse.Namespace) -> None:
             report_gaps=_report_gaps,
         )
     print(frontier_table(fitted.frontier, model.selected_, model.metric_))
-    print(f"\n{channels_table(model.channels_, model.posterior_['describes'])}")
-    for warning in model.posterior_["warnings"]:
-        print(f"warning: {warning}")
+    depends_on = model.fit_.settings.withholding_depends_on
+    print(f"\n{channels_table(model.channels_, model.posterior_, depends_on)}")
+    if arguments.suggest:
+        print(f"\n{suggestion_table(model.posterior_['check'])}")
     if fitted.audit is not None:
         print(f"\nAudit of {fitted.audited_rows} rows that were kept out of fitting\n{fitted.audit}")
     print(f"\nThe model is in {arguments.out}; fairvae report {arguments.out} writes a page about it.")

@@ -2,12 +2,13 @@
 
 Prints every outcome of every row with prior, posterior, 90 % intervals, contraction (1 − variance of the
 posterior / variance of the prior: how much was learned from the data) and the truth where it is known, and
-draws the densities. Several models are pooled with equal weight.
+draws the densities. Above them stands what the check of the assumption on withholding says, below them what
+makes people withhold besides their group, if the model lets it. Several models are pooled with equal weight.
 
 Examples:
   fairvae inspect runs/gender
   fairvae inspect runs/gender --lambda 0.4
-  fairvae inspect model
+  fairvae inspect model --suggest
   fairvae inspect runs/gender-0 runs/gender-1 runs/gender-2 --out pooled --arviz pooled/posterior.nc
 """
 
@@ -16,12 +17,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyro_fairvae.run.command import add_options, given_options
+from pyro_fairvae.run.command import add_options, add_suggest, given_options
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build
-from pyro_fairvae.report import draw_channel, posterior_table
+from pyro_fairvae.report import (
+    check_lines,
+    draw_channel,
+    draw_check,
+    draw_effects,
+    effects_table,
+    posterior_table,
+    suggestion_table,
+)
 from pyro_fairvae.studies.inspecting import InspectConfig, inspect_models, write_inference_data
 
 TITLES = {"a": "P(ã | a), what people state as their group", "y": "P(ỹ | y), what is recorded as the label"}
@@ -35,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="folder for the figures (default: the folder of the model)"
     )
     parser.add_argument("--arviz", type=Path, metavar="FILE", help="write ArviZ InferenceData here (.nc)")
+    add_suggest(parser)
     add_options(parser, InspectConfig, exclusive=("member", "lambda_"))
 
 
@@ -47,15 +57,28 @@ def run(arguments: argparse.Namespace) -> None:
     inspected = inspect_models(arguments.models, config)
     out = arguments.out or arguments.models[0]
     make_folder(out)
+    figures: list[Path] = []
+    for number, (check, depends_on) in enumerate(inspected.checks):
+        print(check_lines(check, depends_on))
+        if arguments.suggest:
+            print(f"{suggestion_table(check)}\n")
+        figures.append(out / (f"check-{number}.png" if len(inspected.checks) > 1 else "check.png"))
+        draw_check(figures[-1], check)
+    if arguments.suggest and not inspected.checks:
+        print(f"{suggestion_table(None)}\n")
     for name, draws in inspected.draws.items():
         print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
         truth = None if inspected.truth is None else inspected.truth.get(name)
-        draw_channel(out / f"channel-{name}.png", draws, truth)
+        figures.append(out / f"channel-{name}.png")
+        draw_channel(figures[-1], draws, truth)
     print(f"({inspected.describes})")
     for words in inspected.warnings:
         print(f"warning: {words}")
+    if inspected.effects:
+        print(f"\n{effects_table(inspected.effects)}")
+        figures.append(out / "effects.png")
+        draw_effects(figures[-1], inspected.effects)
     if arguments.arviz is not None:
         write_inference_data(arguments.arviz, inspected)
         print(f"\nArviZ InferenceData is in {arguments.arviz}")
-    figures = [str(out / f"channel-{name}.png") for name in inspected.draws]
-    print(f"\nFigures are in {' and '.join(figures)}")
+    print(f"\nFigures are in {' and '.join(map(str, figures))}")

@@ -11,7 +11,14 @@ from pyro_fairvae.base.options import build, options_of
 from pyro_fairvae.channels import priors
 from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.posterior.summaries import describe, prior_draws
-from pyro_fairvae.report import align, draw_channel, draw_prior_study, draw_study_metrics, prior_table
+from pyro_fairvae.report import (
+    align,
+    dependence_table,
+    draw_channel,
+    draw_prior_study,
+    draw_study_metrics,
+    prior_table,
+)
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.prior_study import StudyConfig, metric_lines, rate_lines, study
@@ -38,6 +45,7 @@ Examples:
   fairvae priors show flat --group race5 --figure flat.png
   fairvae priors show truthful --values Yes,No,Other
   fairvae priors show '{{preset: truthful, strength: 20, given: [label]}}'
+  fairvae priors show '{{preset: truthful, depends_on: [month, label], shrinkage: 0.5}}'
 """
 
 
@@ -88,10 +96,13 @@ def show(arguments: argparse.Namespace) -> None:
     draws = prior_draws(channel)
     print(prior_table(channel, describe(draws)))
     if channel.crossed:
-        names = " and ".join(column.name for column in channel.crossed)
+        crossed = " and ".join(column.name for column in channel.crossed)
         print(
-            f"(every value of {names} has rows of its own; those that the prior does not name have the same)"
+            f"(every value of {crossed} has rows of its own; those that the prior does not name have the same)"
         )
+    names, scale = priors.withholding_in(arguments.prior)
+    if names:
+        print(f"\n{dependence_table(draws, names, scale or 1.0)}")
     if arguments.figure is not None:
         draw_channel(arguments.figure, draws)
         print(f"\nDensities are in {arguments.figure}")

@@ -20,7 +20,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyro_fairvae.run.command import DataFolder, Machine, add_options, add_quiet, given_options, run_command
+from pyro_fairvae.run.command import (
+    DataFolder,
+    Machine,
+    add_options,
+    add_quiet,
+    add_suggest,
+    given_options,
+    run_command,
+)
 from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
@@ -30,15 +38,20 @@ from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.posterior.draws import kept_draws, kept_sources
 from pyro_fairvae.report import (
     draw_channel,
+    draw_check,
+    draw_effects,
     draw_faces,
     draw_frontier,
     draw_training,
     imputation_table,
     results_table,
+    suggestion_table,
     withholding_table,
 )
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.single_run import (
+    CHECK_FIGURE,
+    EFFECTS_FIGURE,
     FACES_FIGURE,
     FRONTIER_FIGURE,
     POSTERIOR_FIGURE,
@@ -84,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
     add_quiet(how)
+    add_suggest(how)
     add_options(parser, Everything)
 
 
@@ -111,7 +125,10 @@ def run(arguments: argparse.Namespace) -> None:
         bar.close()
     write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
-    print(withholding_table(result.model.posterior))
+    posterior = result.model.posterior
+    print(withholding_table(posterior, config.settings.withholding_depends_on))
+    if arguments.suggest:
+        print(f"\n{suggestion_table(posterior['check'])}")
     if result.results["imputation"]:
         print(f"\n{imputation_table(result.results['imputation'])}")
     print(f"\nEverything is in {out}")
@@ -147,7 +164,7 @@ class ProgressBar:
 
 
 def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
-    """Error against unfairness, the course of training, and the posterior of who withholds."""
+    """Error against unfairness, the course of training, who withholds and why, and the check of it."""
     draw_frontier(out / FRONTIER_FIGURE, result.results)
     draw_training(
         out / TRAINING_FIGURE,
@@ -159,6 +176,11 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
     draws = result.model.draws
     channel = kept_draws(draws, kept_sources(draws)[0], result.fit.program.guide.channel_a)
     draw_channel(out / POSTERIOR_FIGURE, channel, config.data.truth_by_channel().get("a"))
+    posterior = result.model.posterior
+    if posterior["check"] is not None:
+        draw_check(out / CHECK_FIGURE, posterior["check"])
+    if posterior["effects"]:
+        draw_effects(out / EFFECTS_FIGURE, posterior["effects"])
     if result.faces is not None:
         draw_faces(out / FACES_FIGURE, result.faces)
 

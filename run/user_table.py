@@ -16,7 +16,7 @@ from pyro_fairvae.run.command import add_machine, prepare, report
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.table_files import read_table
-from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier, WithholdingWarning
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +76,7 @@ def warnings_in_words() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
+        warnings.simplefilter("ignore", WithholdingWarning)  # printed above the rates
         warnings.showwarning = show
         yield
 

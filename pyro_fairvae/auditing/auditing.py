@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from pyro_fairvae.auditing.bounds import worst_case
+from pyro_fairvae.auditing.conditions import AuditedConditions
 from pyro_fairvae.auditing.control_variates import AuditedRates, AuditedRows, ControlVariates
 from pyro_fairvae.auditing.inputs import code_rows, imputed_groups, positive_label
 from pyro_fairvae.auditing.intervals import largest_interval
@@ -17,6 +18,7 @@ from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.evaluation.measures import AUDITED
+from pyro_fairvae.nn.conditions import LABEL
 from pyro_fairvae.schema.attributes import Attributes
 
 DEPENDS_ON = ("group", "group and label")
@@ -33,6 +35,7 @@ def audit(
     model: Any = None,
     groups_proba: Any = None,
     depends_on: str = "group",
+    withholding_depends_on: Sequence[str] | None = None,
     pos_label: Any = None,
     confidence: float = 0.9,
     missing_values: Sequence[Any] = (),
@@ -58,6 +61,10 @@ def audit(
         What withholding may depend on: the ``"group"``, or ``"group and label"``. Rates given the label are
         unbiased in either case; rates over all labels (DDP) are not: in the second case they rely on
         imputations that distinguish the groups.
+    withholding_depends_on
+        Columns of X, and ``"label"``, that withholding may depend on besides the group, as in
+        :class:`~pyro_fairvae.FairSSVAEClassifier`; by default those that ``model`` was fitted with. All
+        estimates then weight stating rows by how often people like them withhold.
     pos_label
         The label of DEOPP; by default the last in sorted order.
     confidence
@@ -90,6 +97,10 @@ def audit(
     systematic reason. Bounds apply to these rows alone, for any values of the withheld groups; they do not
     include sampling error.
 
+    Where groups are imputed, the assumption on withholding is checked, as in
+    :mod:`pyro_fairvae.posterior.withholding_check`: by the columns of X, the label, and bins of the imputed
+    probabilities if these are given. If it is rejected, do not rely on the estimates.
+
     Examples
     --------
     >>> import numpy as np
@@ -111,20 +122,29 @@ def audit(
     positive = positive_label(pos_label, classes)
     notes: list[str] = []
     by_label = depends_on == "group and label"
-    kept = rows.y < rows.classes if by_label else np.ones(len(rows), dtype=bool)
+    names = _conditions_of(withholding_depends_on, model, by_label)
+    of_label = by_label or LABEL in names
+    kept = rows.y < rows.classes if of_label else np.ones(len(rows), dtype=bool)
     if not kept.all():
         notes.append(f"{(~kept).sum()} rows without a label are left out, as withholding may depend on it.")
     require(
         bool((kept & rows.stated).any()),
-        "no row has a label and states its group, which depends_on='group and label' requires; "
-        "give labels, or depends_on='group'.",
+        "no row has a label and states its group, which is required where withholding may depend on the "
+        "label; give labels, or depends_on='group'.",
     )
     imputed = imputed_groups(rows, attributes, X, model, groups_proba, random_state)
     if imputed is None and X is not None and not rows.stated.all():
         notes.append("X is not used: too few rows state some group to learn from them.")
     rows = AuditedRows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
-    estimates = ControlVariates(rows, None if imputed is None else imputed[kept], by_label)
-    notes += _notes(rows, attributes, classes, estimates, by_label)
+    words = [word_of(label) for label in classes]
+    scores = None if imputed is None else imputed[kept]
+    depending = AuditedConditions.make(rows, X, kept, names, words) if names or scores is not None else None
+    estimates = ControlVariates(rows, scores, by_label, None if depending is None else depending.design)
+    notes += _notes(rows, attributes, classes, estimates, by_label, bool(names))
+    check = None
+    if depending is not None and scores is not None and not by_label:
+        given = model is not None or groups_proba is not None
+        check = depending.check(estimates, scores, attributes.group_names, given)
     odds, odds_stated = estimates.odds(), estimates.odds(adjusted=False)
     parity, parity_stated = estimates.parity(), estimates.parity(adjusted=False)
     rates_of = {"odds": (odds, odds_stated), "parity": (parity, parity_stated)}
@@ -135,28 +155,47 @@ def audit(
         )
         for name, row in AUDITED.items()
     }
-    names = attributes.group_names
-    words = [word_of(label) for label in classes]
+    groups = attributes.group_names
     rates = _rate_lines(
-        odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], names, rows, confidence, True
+        odds, odds_stated, [f"P(Ŷ = {w} | Y = {w})" for w in words], groups, rows, confidence, True
     )
     rates += _rate_lines(
-        parity, parity_stated, [f"P(Ŷ = {w})" for w in words], names, rows, confidence, False
+        parity, parity_stated, [f"P(Ŷ = {w})" for w in words], groups, rows, confidence, False
     )
     return Audit(
         pd.DataFrame(metrics).T.rename_axis("metric"),
         pd.DataFrame(rates),
-        _group_lines(rows, names, estimates, confidence),
+        _group_lines(rows, groups, estimates, confidence),
         {
             "rows": len(rows),
             "stated": int(rows.stated.sum()),
             "withheld": int((~rows.stated).sum()),
             "unlabelled": int((rows.y == rows.classes).sum()),
         },
-        depends_on,
+        ", ".join([depends_on, *names]),
         confidence,
         tuple(notes),
+        None if check is None else check.summary(),
     )
+
+
+def _conditions_of(given: Sequence[str] | None, model: Any, by_label: bool) -> tuple[str, ...]:
+    """What withholding depends on besides the group, as given, or as the model was fitted."""
+    if given is None:
+        fit = getattr(model, "fit_", None)
+        return () if fit is None or by_label else tuple(fit.settings.withholding_depends_on)
+    require(
+        not isinstance(given, str),
+        f"withholding_depends_on must be a list of names of columns, or of 'label', got {given!r}.",
+    )
+    require(
+        not (given and by_label),
+        "depends_on='group and label' and withholding_depends_on exclude each other; name 'label' in "
+        "withholding_depends_on.",
+        "depends_on",
+        "withholding_depends_on",
+    )
+    return tuple(given)
 
 
 def _pairs(groups: np.ndarray) -> list[tuple[int, int]]:
@@ -258,7 +297,12 @@ def _group_lines(
 
 
 def _notes(
-    rows: AuditedRows, attributes: Attributes, classes: np.ndarray, estimates: ControlVariates, by_label: bool
+    rows: AuditedRows,
+    attributes: Attributes,
+    classes: np.ndarray,
+    estimates: ControlVariates,
+    by_label: bool,
+    conditional: bool,
 ) -> list[str]:
     notes = []
     withheld = not rows.stated.all()
@@ -283,9 +327,10 @@ def _notes(
     misfit = estimates.misfit()
     if misfit < MISFIT:
         reason = "group and label" if by_label else "group"
-        advice = (
-            "See the bounds." if by_label else "Try depends_on='group and label', and see the bounds, too."
-        )
+        advice = "Try depends_on='group and label', and see the bounds, too."
+        if by_label or conditional:
+            advice = "See the bounds."
+            reason += " and what withholding_depends_on names" * conditional
         notes.append(
             f"withholding seems to depend on more than the {reason} (p = {misfit:.2g}); estimates may be "
             f"biased. {advice}"
@@ -296,9 +341,14 @@ def _notes(
             f"how often {', '.join(lost)} withhold at each label cannot be estimated; DDP leaves them out. "
             "Give X or groups_proba, or more rows."
         )
+    elif conditional and lost and withheld:
+        notes.append(
+            f"how often {', '.join(lost)} withhold cannot be estimated, so their rates are left out. Give X "
+            "or groups_proba, more rows, or fewer names in withholding_depends_on."
+        )
     elif by_label and withheld and not estimates.helps:
         notes.append("without imputed groups DDP relies on labels and decisions alone; give X.")
-    if withheld and not by_label:
+    if withheld and not by_label and not conditional:
         notes.append(
             "if withholding depended on the label, too, DEO and DEOPP of stated rows would still be "
             "unbiased, and DDP would not; see depends_on. If it depended on the decision, only the bounds "

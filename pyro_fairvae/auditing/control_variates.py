@@ -16,6 +16,10 @@ variance is learned on other folds of the rows. An uninformative imputer leaves 
 Where withholding depends on the label, too, w has an entry for each group and label. Rates given y are then
 still unbiased on stating rows; rates over all labels weight rows by w, and are not estimated where the
 moments do not identify w.
+
+Where withholding depends on conditions v, a row's weight is :math:`W = 1 + e^{\theta_A + u \cdot v}` with an
+entry of θ for each group. The columns of v are further φ, θ and u are estimated by Gauss-Newton steps, and
+all else is as above with W linear in them at the estimate. Every rate weights rows by W.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ MOMENT_FOLDS = 5
 FEWEST_STATED = 10  # rows that a moment needs among stating and among withholding rows
 ROUNDS = 3  # iterations of weighting moments and estimating w
 RELEVANT = 3.0  # standard errors by which an imputation must correlate with the group to be used
+STEPS = 50  # most Gauss-Newton steps
+LONGEST = 2.0  # change of a row's log-odds in a step
 DRAWN = 0.25  # weight of the mean when variances under the assumption are shrunk to it
 
 
@@ -75,27 +81,32 @@ class AuditedRates:
 class Moments:
     """The moments E φ (1 − S w) = 0 of some rows, and w estimated from them."""
 
-    def __init__(self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> None:
+    def __init__(
+        self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray, offset: np.ndarray
+    ) -> None:
         """``functions`` φ is (rows, K); ``weighs`` (rows, W) indicates the entry of w that applies to a row.
 
-        Where the moments do not identify w, ``start`` (W,) is kept; ``known`` marks the identified entries.
+        A row's weight is ``offset + weighs @ w``. Where the moments do not identify w, ``start`` (W,) is
+        kept; ``known`` marks the identified entries.
         """
-        self.weights, self.residual, self.of_weights, self.known = _solve(functions, weighs, start)
+        self.weights, self.residual, self.of_weights, self.known = _solve(functions, weighs, start, offset)
 
-    def left(self, functions: np.ndarray, weighs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The remaining moments of rows after w is estimated, (rows, K − W)."""
-        return (functions @ self.residual) * (1 - weighs @ weights)[:, None]
+    def left(self, functions: np.ndarray, row_weights: np.ndarray) -> np.ndarray:
+        """The remaining moments of rows with some weights after w is estimated, (rows, K − W)."""
+        return (functions @ self.residual) * (1 - row_weights)[:, None]
 
 
-def _solve(functions: np.ndarray, weighs: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
+def _solve(
+    functions: np.ndarray, weighs: np.ndarray, start: np.ndarray, offset: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """w; a basis (K, K − W) of moments free of w; the influence of the others on w, (K, W); what is known."""
     rows, entries = len(functions), weighs.shape[1]
-    slopes, totals = functions.T @ weighs / rows, functions.mean(0)
+    slopes, totals = functions.T @ weighs / rows, functions.mean(0) - functions.T @ offset / rows
     whiten = _inverse_root(functions.T @ functions / rows)
     totals = totals - slopes @ start
     for _ in range(ROUNDS):
         weights = start + np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ totals)
-        errors = functions * (1 - weighs @ weights)[:, None]
+        errors = functions * (1 - (offset + weighs @ weights))[:, None]
         errors -= errors.mean(0)
         whiten = _inverse_root(errors.T @ errors / rows)
     inverse = np.linalg.pinv(whiten.T @ slopes)
@@ -116,10 +127,17 @@ class ControlVariates:
     """Rates of groups among ``rows``; ``imputed`` is P(a | x, y, ŷ), (rows, groups), if there is one.
 
     ``by_label`` means that withholding may depend on the label; rows without a label must then be left out.
+    ``conditions``, (rows, columns), are linearly independent columns, centred, that it may depend on instead.
     """
 
-    def __init__(self, rows: AuditedRows, imputed: np.ndarray | None = None, by_label: bool = False) -> None:
-        self.rows, self.by_label = rows, by_label
+    def __init__(
+        self,
+        rows: AuditedRows,
+        imputed: np.ndarray | None = None,
+        by_label: bool = False,
+        conditions: np.ndarray | None = None,
+    ) -> None:
+        self.rows, self.by_label, self.conditions = rows, by_label, conditions
         self.functions = _functions(rows, imputed)
         kinds = rows.classes if by_label else 1
         kind = rows.y if by_label else np.zeros(len(rows), dtype=int)
@@ -129,14 +147,56 @@ class ControlVariates:
         # What w would be if groups did not differ; it is w where no row withholds.
         everyone, stating = np.bincount(kind, minlength=kinds), np.bincount(kind[stated], minlength=kinds)
         start = np.tile(np.where(stating > 0, everyone / np.maximum(stating, 1), 1.0), rows.groups)
-        self.moments = Moments(self.functions, self.weighs, start)
+        self.offset = np.zeros(len(rows))
+        if conditions is not None:
+            self.functions = np.c_[self.functions, conditions]
+            start = self._linearise(start, conditions)
+        self.moments = Moments(self.functions, self.weighs, start, self.offset)
         # Entries that the moments identify, that are 1, or that apply to no row.
         self.known = self.moments.known | (start == 1) | (self.weighs.sum(0) == 0)
+        if conditions is not None:
+            self.known = self.moments.known
         self.fold = np.random.default_rng(0).permutation(len(rows)) % MOMENT_FOLDS
         self.elsewhere = [
-            Moments(self.functions[self.fold != f], self.weighs[self.fold != f], start)
-            for f in range(MOMENT_FOLDS)
+            Moments(self.functions[out], self.weighs[out], start, self.offset[out])
+            for out in (self.fold != f for f in range(MOMENT_FOLDS))
         ]
+
+    def _linearise(self, weights: np.ndarray, conditions: np.ndarray) -> np.ndarray:
+        """Estimate θ and u, and make ``offset`` and ``weighs`` the weights as linear functions of them."""
+        stated = self.rows.stated
+        design = np.c_[self.weighs, np.where(stated[:, None], conditions, 0.0)]
+        at = np.r_[np.log(weights - 1), np.zeros(conditions.shape[1])]
+        functions, rows = self.functions, len(design)
+        whiten = _inverse_root(functions.T @ functions / rows)
+        # The moments are weighted anew only where θ and u have converged: large weights have large variances,
+        # so that a search under varying weights can end far from where the moments are 0.
+        for _ in range(ROUNDS):
+            for _ in range(STEPS):
+                odds = np.where(stated, np.exp(np.clip(design @ at, -20, 20)), 0.0)
+                slopes = functions.T @ (design * odds[:, None]) / rows
+                errors = functions * (1 - stated - odds)[:, None]
+                step = np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ errors.mean(0))
+                change = np.abs(design @ step).max()
+                if change < 1e-8:
+                    break
+                at = at + step * min(1.0, LONGEST / change)
+            errors -= errors.mean(0)
+            whiten = _inverse_root(errors.T @ errors / rows)
+        self.weighs = design * odds[:, None]
+        self.offset = stated + odds - self.weighs @ at
+        return at
+
+    @property
+    def row_weights(self) -> np.ndarray:
+        """1 / P(S) of the rows that state their group, by the estimate, and 0 of others, (rows,)."""
+        return np.asarray(self.offset + self.weighs @ self.moments.weights)
+
+    def _possible_weights(self) -> np.ndarray:
+        """The same, but at least 1 for a row that states its group."""
+        if self.conditions is not None:
+            return np.where(self.rows.stated, np.maximum(self.row_weights, 1), 0.0)
+        return np.asarray(self.weighs @ np.maximum(self.moments.weights, 1))
 
     @property
     def helps(self) -> bool:
@@ -146,24 +206,28 @@ class ControlVariates:
     @property
     def told(self) -> np.ndarray:
         """Whether the moments identify how often a group withholds, (groups,)."""
+        if self.conditions is not None:
+            groups = self.rows.groups
+            return np.asarray(self.known[:groups] & self.known[groups:].all())
         return np.asarray(self.known.reshape(self.rows.groups, -1).all(1))
 
     def odds(self, adjusted: bool = True) -> AuditedRates:
         """P(Ŷ = y | Y = y, A = a), (classes, groups)."""
-        return self._rates([self.rows.y == c for c in range(self.rows.classes)], False, adjusted)
+        weighted = self.conditions is not None and adjusted
+        return self._rates([self.rows.y == c for c in range(self.rows.classes)], weighted, adjusted)
 
     def parity(self, adjusted: bool = True) -> AuditedRates:
         """P(Ŷ = c | A = a), (classes, groups)."""
         everyone = np.ones(len(self.rows), dtype=bool)
-        return self._rates([everyone] * self.rows.classes, self.by_label and adjusted, adjusted)
+        weighted = (self.by_label or self.conditions is not None) and adjusted
+        return self._rates([everyone] * self.rows.classes, weighted, adjusted)
 
     def _rates(self, conditions: list[np.ndarray], weighted: bool, adjusted: bool) -> AuditedRates:
         rows = self.rows
         values = np.full((rows.classes, rows.groups), np.nan)
         influence = np.zeros((len(rows), rows.classes, rows.groups))
         extra = np.zeros_like(values)
-        # A row that states its group has a weight of at least 1.
-        counts = self.weighs @ np.maximum(self.moments.weights, 1) if weighted else np.ones(len(rows))
+        counts = self._possible_weights() if weighted else np.ones(len(rows))
         for c, condition in enumerate(conditions):
             hit = rows.decided == c
             for g in range(rows.groups):
@@ -190,7 +254,7 @@ class ControlVariates:
 
     def _weights_influence(self) -> np.ndarray:
         moments = self.moments
-        slack = (1 - self.weighs @ moments.weights)[:, None]
+        slack = (1 - self.row_weights)[:, None]
         return np.asarray(self.functions @ moments.of_weights * slack)
 
     def _control(self, error: np.ndarray) -> np.ndarray:
@@ -198,11 +262,11 @@ class ControlVariates:
         taken = np.zeros(len(error))
         for f, moments in enumerate(self.elsewhere):
             inside, outside = self.fold == f, self.fold != f
-            left = moments.left(self.functions[outside], self.weighs[outside], moments.weights)
+            weights = self.offset[outside] + self.weighs[outside] @ moments.weights
+            left = moments.left(self.functions[outside], weights)
             multiple = np.linalg.lstsq(left - left.mean(0), error[outside], rcond=None)[0]
             # With w of all rows: its error does not affect the remaining moments.
-            here = moments.left(self.functions[inside], self.weighs[inside], self.moments.weights)
-            taken[inside] = here @ multiple
+            taken[inside] = moments.left(self.functions[inside], self.row_weights[inside]) @ multiple
         return taken
 
     def withholding(self, z: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -213,7 +277,7 @@ class ControlVariates:
         """
         rows, groups = self.rows, self.rows.groups
         rate, low, high = np.full(groups, np.nan), np.zeros(groups), np.ones(groups)
-        row_weights, influence = self.weighs @ self.moments.weights, self._weights_influence()
+        row_weights, influence = self.row_weights, self._weights_influence()
         for g in range(groups):
             inside = (rows.group == g).astype(float)
             share = inside.mean()
@@ -227,7 +291,7 @@ class ControlVariates:
 
     def misfit(self) -> float:
         """p-value of the assumption that the remaining moments are 0; NaN if there are none."""
-        left = self.moments.left(self.functions, self.weighs, self.moments.weights)
+        left = self.moments.left(self.functions, self.row_weights)
         if left.shape[1] == 0:
             return float("nan")
         mean, basis = left.mean(0), self.functions @ self.moments.residual
@@ -241,7 +305,7 @@ class ControlVariates:
         their mean is far too small, and the assumption would be rejected although it holds.
         """
         stated = self.rows.stated
-        weight = (self.weighs @ np.maximum(self.moments.weights, 1))[stated]
+        weight = self._possible_weights()[stated]
         root = np.sqrt(weight)
         slope = np.linalg.lstsq(self.functions[stated] * root[:, None], (weight - 1) * root, rcond=None)[0]
         fitted = np.clip(self.functions @ slope, weight.min() - 1, weight.max() - 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.schema.documents import AuditDocument, as_plain
 
 
@@ -36,6 +37,9 @@ class Audit:
         Coverage of the intervals.
     notes : tuple of str
         Warnings and remarks in words.
+    check : dict, optional
+        The check of the assumption on withholding: what it ``says``, whether it is ``rejected``, its
+        ``p_value``, ``suggestions`` for ``withholding_depends_on``, and ``columns``. None if it was not made.
 
     Examples
     --------
@@ -55,6 +59,7 @@ class Audit:
     depends_on: str
     confidence: float
     notes: tuple[str, ...] = field(default=())
+    check: CheckSummary | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result in types that JSON supports."""
@@ -66,6 +71,7 @@ class Audit:
             "depends_on": self.depends_on,
             "confidence": self.confidence,
             "notes": list(self.notes),
+            "check": _plain(self.check),
         }
 
     @staticmethod
@@ -80,6 +86,7 @@ class Audit:
             content["depends_on"],
             content["confidence"],
             tuple(content["notes"]),
+            content["check"],
         )
 
     def __str__(self) -> str:
@@ -119,6 +126,7 @@ class Audit:
             f"{counts['rows']} rows: {counts['stated']} state their group, {counts['withheld']} do not; "
             f"{counts['unlabelled']} without a label.",
             f"Assumed: whether a group is stated depends on the {self.depends_on} alone.",
+            *([] if self.check is None else [f"{'!!! ' * self.check['rejected']}{self.check['says']}"]),
             "",
             metrics.to_string(),
             "",
@@ -136,6 +144,10 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """A value as a plain JSON type; NaN becomes None."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and np.isnan(value) else value
 

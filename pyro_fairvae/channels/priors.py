@@ -7,6 +7,7 @@ A prior is a word, or a mapping in YAML, in a file or in braces on the command l
     {preset: informed, strength: 100, rows: {Female: {unavailable: 0.8}, Male: {unavailable: 0.4}}}
     {rows: {Female: {Female: 2, Male: 0.2, unavailable: 8}, Male: {own: 6, unavailable: 4}}}
     {gender: {preset: truthful, given: [race]}, race: mar}
+    {preset: truthful, depends_on: [month, label], shrinkage: 0.5}
 
 ``preset`` sets the initial masses of every row: ``truthful`` unless given. ``rows`` replaces rows by group
 name, or all of them under ``every``: mass by outcome, that is a value, ``own``, ``other`` (each of the
@@ -19,6 +20,9 @@ other attributes, whose values are then named inside the row:
 ``rows: {Female: {White: {unavailable: 3, own: 1}}}``.
 For groups ``given`` may also name columns of few categories, or the label: ``{preset: truthful,
 given: [label]}``, ``{given: [month], rows: {Female: {May: {unavailable: 3, own: 1}}}}``.
+``depends_on`` names features, and ``label``, that withholding may depend on besides the group; each of their
+effects on the log-odds of ``unavailable`` is normal around 0 with the standard deviation ``shrinkage``, 1
+unless given. Both are the same for all attributes.
 """
 
 from __future__ import annotations
@@ -65,12 +69,19 @@ class PriorSpec:
     strength: Any = None
     rows: Mapping[str, Any] | None = None
     given: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    shrinkage: Any = None
 
     def __post_init__(self) -> None:
         choose("prior", self.preset, PRIOR_PRESETS)
         require(
             self.strength is None or 0 < _number(self.strength) < math.inf,
             f"strength of a prior is a number of people and must be positive, got {self.strength}.",
+        )
+        require(
+            self.shrinkage is None or (bool(self.depends_on) and 0 < _number(self.shrinkage) < math.inf),
+            "shrinkage of a prior is the standard deviation of the effects in depends_on, which it needs, "
+            f"and must be positive; got {self.shrinkage} with depends_on {list(self.depends_on)}.",
         )
         require(
             self.rows is None or isinstance(self.rows, Mapping),
@@ -103,19 +114,15 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
         f"a prior is one of {', '.join(PRIOR_PRESETS)}, or a mapping such as {{preset: truthful, "
         f"strength: 20}}; got {content!r}.",
     )
-    known = ("preset", "strength", "rows", "given")
+    known = ("preset", "strength", "rows", "given", "depends_on", "shrinkage")
     if any(key in known for key in content):
         for key in content:
             choose("part of a prior", str(key), known)
-        given = content.get("given", [])
-        given = [given] if isinstance(given, str) else given
-        require(
-            isinstance(given, list)
-            and all(isinstance(parent, str) for parent in given)
-            and len(set(given)) == len(given),
-            f"given names the attributes that a prior depends on, each once, got {given!r}.",
-        )
-        fields = dict(content) | {"given": tuple(given)}
+        names = {
+            "given": _names(content, "given", "the attributes that a prior depends on"),
+            "depends_on": _names(content, "depends_on", "what withholding depends on besides the group"),
+        }
+        fields = dict(content) | names
         return PriorSpec(**{str(key): value for key, value in fields.items()})
     specs = {}
     for name, prior in content.items():
@@ -127,6 +134,35 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
         assert isinstance(spec, PriorSpec)
         specs[str(name)] = spec
     return specs
+
+
+def _names(content: Mapping[Any, Any], key: str, what: str) -> tuple[str, ...]:
+    """The list of names under a key; a single name may stand alone."""
+    names = content.get(key, [])
+    names = [names] if isinstance(names, str) else names
+    require(
+        isinstance(names, list | tuple)
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names),
+        f"{key} names {what}, each once, got {names!r}.",
+    )
+    return tuple(names)
+
+
+def withholding_in(prior: str | Mapping[str, Any]) -> tuple[tuple[str, ...], float | None]:
+    """What a prior lets withholding depend on besides the group, and its shrinkage if it gives one."""
+    parsed = parse(prior)
+    specs = [parsed] if isinstance(parsed, PriorSpec) else list(parsed.values())
+    given = {
+        (spec.depends_on, None if spec.shrinkage is None else _number(spec.shrinkage))
+        for spec in specs
+        if spec.depends_on
+    }
+    require(
+        len(given) < 2,
+        f"the prior gives attributes different depends_on or shrinkage; give the same to all: {prior!r}.",
+    )
+    return next(iter(given), ((), None))
 
 
 def columns_given(attributes: Attributes, prior: str | Mapping[str, Any]) -> tuple[str, ...]:

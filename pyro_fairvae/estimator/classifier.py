@@ -44,13 +44,18 @@ from pyro_fairvae.inference.settings import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, calibrate_fit, summarise, withholding_rates
+from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
 BATCHES, STEPS = 24, 600  # fewest batches in an epoch, given enough rows; fewest steps in a fit
 EPOCHS, MOST_EPOCHS = 25, 200  # if epochs is not given
-ENOUGH = 500  # training rows from which intervals can be cross-fitted
+ENOUGH = 40  # training rows from which intervals can be cross-fitted
+
+
+class WithholdingWarning(UserWarning):
+    """What was recorded rejects the assumption on withholding."""
 
 
 class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
@@ -118,7 +123,12 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
     channels_ : DataFrame
         How often each group, and each class's label, is withheld, with 90 % intervals.
     posterior_ : dict
-        The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`.
+        The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`; under
+        ``"effects"`` what makes people withhold, where ``withholding_depends_on`` allows more than the group.
+    withholding_check_ : WithholdingCheck or None
+        Whether what was recorded agrees with the assumption on withholding: ``rejected``, ``p_value``,
+        ``in_words()``, ``suggestions()`` for ``withholding_depends_on``, and ``columns``. None if intervals
+        are not cross-fitted. ``fit`` warns if the assumption is rejected.
     summary_ : dict
         Contents of the table: ``rows``, ``training_rows`` and ``held_out_rows``; how many rows state each of
         the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values. The
@@ -266,6 +276,9 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         self.summary_ = table.summary(frame, u_table) | counts
         self.posterior_, self.draws_ = self._posterior(train, seed)
         self._judge(validation)
+        check = self.posterior_["check"]
+        if check is not None and check["rejected"]:
+            warnings.warn(check["says"], WithholdingWarning, stacklevel=2)
         if self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         return self
@@ -371,13 +384,21 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _posterior(self, train: Observed, seed: int) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
-        """Who withholds; intervals are cross-fitted if this is requested and there are enough rows."""
+        """Who withholds; intervals are cross-fitted if this is requested and possible."""
         wanted = self.fit_.settings.kind_of_intervals == "calibrated"
-        stating = bool((train.a_obs < train.group_attributes.outcomes - 1).any())
-        calibrated = None
-        if wanted and stating and train.rows >= ENOUGH:
-            calibrated = calibrate_fit(self.fit_, train, [seed])
-        return summarise(self.fit_, calibrated), keep_draws(self.fit_, calibrated)
+        reason = ""
+        if train.rows < ENOUGH:
+            reason = f"there are {train.rows} training rows, and cross-fitting needs {ENOUGH}"
+        elif not bool((train.a_obs < train.group_attributes.outcomes - 1).any()):
+            reason = "no training row states a group"
+        calibrated = calibrate_fit(self.fit_, train, [seed]) if wanted and not reason else None
+        posterior = summarise(self.fit_, calibrated)
+        if wanted and reason:
+            posterior["describes"] += ", which are taken as certain: intervals are too narrow"
+            posterior["warnings"].append(
+                f"intervals take h(a|x) and g(y|x) as certain and are too narrow: {reason}."
+            )
+        return posterior, keep_draws(self.fit_, calibrated)
 
     def _judge(self, validation: Observed) -> None:
         fairness = self.fit_.settings.fairness
@@ -456,6 +477,13 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         """The groups, in the order of :meth:`predict_groups_proba`; empty if none were given."""
         check_is_fitted(self)
         return self.attributes_.group_names if self.knows_groups_ else ()
+
+    @property
+    def withholding_check_(self) -> WithholdingCheck | None:
+        """The check of the assumption on withholding; None if it was not made."""
+        check_is_fitted(self)
+        check = self.posterior_["check"]
+        return None if check is None else WithholdingCheck.of(check)
 
     @property
     def channels_(self) -> pd.DataFrame:

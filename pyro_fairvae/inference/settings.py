@@ -10,7 +10,7 @@ import torch
 
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import nested, option
-from pyro_fairvae.channels.priors import PRIOR_PRESETS, parse
+from pyro_fairvae.channels.priors import PRIOR_PRESETS, parse, withholding_in
 from pyro_fairvae.data.augmentation import AUGMENTATIONS
 from pyro_fairvae.guides import GLOBAL_GUIDES
 from pyro_fairvae.inference.schedule import Schedule
@@ -186,6 +186,7 @@ class Settings:
             "decision_steps",
         ):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        self._take_from_prior()
         names = self.withholding_depends_on
         require(
             not isinstance(names, str) and all(isinstance(name, str) for name in names),
@@ -199,6 +200,27 @@ class Settings:
             0 <= self.weight_decay < math.inf,
             f"weight_decay must be finite and not negative, got {self.weight_decay}.",
         )
+
+    def _take_from_prior(self) -> None:
+        """Let withholding depend on what the prior of groups names, if it names something."""
+        require(
+            not withholding_in(self.prior_y)[0],
+            "depends_on in prior_y: only withholding of the group can depend on more; put it into prior_a.",
+        )
+        names, scale = withholding_in(self.prior_a)
+        defaults = {"withholding_depends_on": (), "withholding_scale": 1.0}
+        taken = {"withholding_depends_on": names or None, "withholding_scale": scale}
+        for option_name, value in taken.items():
+            given = getattr(self, option_name)
+            given = tuple(given) if isinstance(given, list) else given
+            require(
+                value is None or given in (value, defaults[option_name]),
+                f"{option_name} is {given!r}, but prior_a says {value!r}; give it once, or the same.",
+                option_name,
+                "prior_a",
+            )
+            if value is not None:
+                object.__setattr__(self, option_name, value)
 
     def mixed(self, columns: Columns | Pixels, device: torch.device | str) -> bool:
         """Whether networks compute products in bfloat16."""

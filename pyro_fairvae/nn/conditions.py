@@ -176,6 +176,21 @@ class Conditions(nn.Module):
         tilt = features @ of_x.mT
         return tilt.unsqueeze(-2) + (self.labels @ of_y.mT).unsqueeze(-3) if self.classes else tilt
 
+    def relative(self, coefficients: Tensor) -> Tensor:
+        """w, (…, members, attributes, width), with categories relative to the average of people.
+
+        A constant added to the coefficients of all categories of a column cancels in t, so only these
+        differences can be learned.
+        """
+        share = torch.cat([self.mean.squeeze(-2), self.shares], dim=-1).to(coefficients)
+        relative = coefficients.clone()
+        for name in self.names:
+            block = [k for k, column in enumerate(self.columns) if column.startswith(f"{name} = ")]
+            if block:
+                mean = (coefficients[..., block] * share[:, None, block]).sum(-1, keepdim=True)
+                relative[..., block] = coefficients[..., block] - mean
+        return relative
+
     def _columns_of(self, x: Tensor, low: Tensor, span: Tensor) -> Tensor:
         """Columns before centring, (members, rows, …)."""
         pieces = ((x[..., self.numbers].unsqueeze(-1) - low) / span).clamp(0, 1).flatten(-2)

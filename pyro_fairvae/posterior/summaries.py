@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import compress
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.posterior.second_stage import ChannelPosterior, ScoredRows, SecondStage, recalibrated
-from pyro_fairvae.posterior.withholding_check import WithholdingCheck, check_withholding
+from pyro_fairvae.posterior.withholding_check import CheckSummary, WithholdingCheck, check_withholding
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed, in_pieces
 
@@ -35,6 +35,9 @@ DISAGREEMENT = 1.1  # split R̂ above which a warning says that chains disagree
 CHAINS = 4
 LONGER = 4  # factor on the number of sweeps for chains that disagree
 NO_EFFECT = 1e-5  # prior standard deviation of a coefficient that is 0
+# What the rates of groups are where withholding depends on v.
+OF_POPULATION = "rates are averaged over the people of the group"
+AT_MEAN = "rates are those at the mean of what withholding depends on"
 
 
 class Interval(TypedDict):
@@ -67,16 +70,6 @@ class EffectSummary(Interval):
 
     attribute: str
     column: str
-
-
-class CheckSummary(TypedDict):
-    """A :class:`WithholdingCheck` with what it says; ``columns`` are its columns as mappings."""
-
-    says: str
-    rejected: bool
-    p_value: float
-    suggestions: list[str]
-    columns: list[dict[str, Any]]
 
 
 class PosteriorSummary(TypedDict):
@@ -149,7 +142,10 @@ class ChannelDraws:
 
 @dataclass(frozen=True)
 class Effects:
-    """Draws of w, what makes people withhold: changes in the log-odds of ∅ with each column of v."""
+    """Draws of w, what makes people withhold: changes in the log-odds of ∅ with each column of v.
+
+    Those of categories are relative to the average of people, as :meth:`.Conditions.relative` has them.
+    """
 
     columns: tuple[str, ...]
     draws: np.ndarray  # (chains, draws, tables, attributes, columns)
@@ -284,9 +280,10 @@ def _calibrate(
         posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed, every=LONGER))
     effects = None
     if dependence is not None:
-        free = dependence.has_effect(channel)
-        names = tuple(compress(dependence.conditions.columns, free))
-        effects = Effects(names, posterior.effects.cpu().numpy()[..., free]) if names else None
+        conditions, free = dependence.conditions, dependence.has_effect(channel)
+        names = tuple(compress(conditions.columns, free))
+        relative = conditions.relative(posterior.effects).cpu().numpy()[..., free]
+        effects = Effects(names, relative) if names else None
     checks: list[WithholdingCheck | None] = []
     for table in range(len(scores) if checked is not None else 0):
         assert checked is not None
@@ -481,11 +478,7 @@ def summarise(
         return {"lambda": fit.lambdas[k], "epoch": fit.chosen_epoch[k], "a": a, "y": y}
 
     return {
-        "describes": (
-            "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
-            if calibrated
-            else "90 % intervals, all members pooled with equal weight, given h and g"
-        ),
+        "describes": _described(calibrated is not None, guide.conditions is not None),
         "a": described("a"),
         "y": described("y"),
         "warnings": warnings,
@@ -495,22 +488,40 @@ def summarise(
     }
 
 
+def _described(calibrated: bool, depends: bool) -> str:
+    """What the rates of a summary are, in words."""
+    words = "90 % intervals, all members pooled with equal weight, given h and g"
+    if calibrated:
+        words = "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
+    return words + f"; {OF_POPULATION if calibrated else AT_MEAN}" * depends
+
+
 def _effects(fit: Fit, calibrated: dict[str, Calibrated] | None) -> list[EffectSummary]:
     """Mean and interval of w, calibrated if it is, else the guide's, members pooled."""
     guide = fit.program.guide
     if guide.conditions is None:
         return []
     posterior = None if calibrated is None else calibrated[guide.channel_a.name].effects
-    if posterior is None:
-        with fit.at_chosen_epoch() as program, torch.no_grad(), seeded(0):
-            w = program.guide.sites.distribution(guide.channel_a.withholding_site).sample(torch.Size([1000]))
-        draws = w.reshape(-1, *w.shape[-2:]).cpu().numpy()
-    else:
-        draws = posterior.draws.reshape(-1, *posterior.draws.shape[-2:])
+    return describe_effects(posterior or guide_effects(fit), guide.channel_a)
+
+
+@torch.no_grad()
+def guide_effects(fit: Fit, draws: int = 1000) -> Effects:
+    """Draws of w from the guide at the chosen epochs; its tables are members."""
+    conditions = fit.program.guide.conditions
+    assert conditions is not None
+    with fit.at_chosen_epoch() as program, seeded(0):
+        site = program.guide.channel_a.withholding_site
+        w = program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-3)
+    return Effects(conditions.columns, conditions.relative(w).cpu().numpy()[None])
+
+
+def describe_effects(effects: Effects, channel: Channel) -> list[EffectSummary]:
+    """Mean and 90 % interval of what each column does to withholding each attribute."""
     return [
-        {"attribute": attribute, "column": column, **_interval(draws[:, j, k])}
-        for j, attribute in enumerate(guide.channel_a.attributes.names)
-        for k, column in enumerate(guide.conditions.columns)
+        {"attribute": attribute, "column": column, **_interval(effects.draws[..., j, k])}
+        for j, attribute in enumerate(channel.attributes.names)
+        for k, column in enumerate(effects.columns)
     ]
 
 
@@ -519,14 +530,7 @@ def _check_summary(calibrated: dict[str, Calibrated] | None) -> CheckSummary | N
     checks = [check for posterior in (calibrated or {}).values() for check in posterior.checks if check]
     if not checks:
         return None
-    check = checks[0]
-    return {
-        "says": check.in_words(),
-        "rejected": check.rejected,
-        "p_value": check.p_value,
-        "suggestions": check.suggestions(),
-        "columns": [asdict(column) for column in check.columns],
-    }
+    return checks[0].summary()
 
 
 def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) -> pd.DataFrame:

@@ -19,8 +19,9 @@ also has the products of its categories and the shares: its effect may differ be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -49,6 +50,11 @@ class CategoryCheck:
     expected: float
     standard_error: float  # of their difference
 
+    @property
+    def distance(self) -> float:
+        """Standard errors between what was recorded and what is predicted."""
+        return abs(self.observed - self.expected) / max(self.standard_error, 1e-12)
+
 
 @dataclass(frozen=True)
 class ColumnCheck:
@@ -60,6 +66,26 @@ class ColumnCheck:
     p_value: float
     categories: tuple[CategoryCheck, ...]
     in_v: bool = False
+
+    @property
+    def candidate(self) -> bool:
+        """Whether the column could be put into ``withholding_depends_on``."""
+        return not self.in_v and self.name != SCORES and not self.name.endswith(PROXY)
+
+    @property
+    def explained(self) -> float:
+        """χ² less its degrees of freedom, which is its mean where the assumption holds."""
+        return self.statistic - self.degrees
+
+
+class CheckSummary(TypedDict):
+    """A :class:`WithholdingCheck` with what it says; ``columns`` are its columns as mappings."""
+
+    says: str
+    rejected: bool
+    p_value: float
+    suggestions: list[str]
+    columns: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +104,31 @@ class WithholdingCheck:
     p_value: float
     columns: tuple[ColumnCheck, ...]
 
+    @staticmethod
+    def of(summary: Mapping[str, Any]) -> WithholdingCheck:
+        """The check that the summary of a posterior holds, where a number that is not finite is None."""
+        columns = [
+            ColumnCheck(
+                **{key: _number(value) for key, value in column.items() if key != "categories"},
+                categories=tuple(
+                    CategoryCheck(**{key: _number(value) for key, value in category.items()})
+                    for category in column["categories"]
+                ),
+            )
+            for column in summary["columns"]
+        ]
+        return WithholdingCheck(_number(summary["p_value"]), tuple(columns))
+
+    def summary(self) -> CheckSummary:
+        """What it says and all its columns in types that JSON supports; :meth:`of` reads it."""
+        return {
+            "says": self.in_words(),
+            "rejected": self.rejected,
+            "p_value": self.p_value,
+            "suggestions": self.suggestions(),
+            "columns": [asdict(column) for column in self.columns],
+        }
+
     @property
     def rejected(self) -> bool:
         return self.p_value < REJECTED
@@ -88,15 +139,16 @@ class WithholdingCheck:
         kept = 0
         while kept < len(ordered) and ordered[kept].p_value * (len(ordered) - kept) < REJECTED:
             kept += 1
-        return sorted(ordered[:kept], key=_explained, reverse=True)
+        return sorted(ordered[:kept], key=lambda column: column.explained, reverse=True)
+
+    def candidates(self) -> list[ColumnCheck]:
+        """The columns that could be put into ``withholding_depends_on``, those that explain most first."""
+        columns = [column for column in self.columns if column.candidate]
+        return sorted(columns, key=lambda column: column.explained, reverse=True)
 
     def suggestions(self) -> list[str]:
         """Columns to put into ``withholding_depends_on``, those that explain most first."""
-        return [
-            column.name
-            for column in self.against()
-            if not column.in_v and column.name != SCORES and not column.name.endswith(PROXY)
-        ]
+        return [column.name for column in self.against() if column.candidate]
 
     def in_words(self) -> str:
         """One line: whether the assumption is rejected, by what, and what to do."""
@@ -106,7 +158,7 @@ class WithholdingCheck:
             )
         against = ", ".join(column.name for column in self.against()[:MOST_SUGGESTED])
         words = (
-            f"The assumption on withholding is REJECTED (p = {_small(self.p_value)}), so the rates below are "
+            f"The assumption on withholding is REJECTED (p {_small(self.p_value)}), so the rates below are "
             f"not to be trusted: withholding differs with {against} in ways it does not allow."
         )
         suggested = self.suggestions()[:MOST_SUGGESTED]
@@ -118,12 +170,12 @@ class WithholdingCheck:
 PROXY = " (proxy)"
 
 
-def _explained(column: ColumnCheck) -> float:
-    return column.statistic - column.degrees
+def _number(value: Any) -> Any:
+    return float("nan") if value is None else value
 
 
 def _small(p_value: float) -> str:
-    return f"{p_value:.2g}" if p_value >= 1e-6 else "less than 1e-6"
+    return f"= {p_value:.2g}" if p_value >= 1e-6 else "< 1e-6"
 
 
 @dataclass(frozen=True)
@@ -143,12 +195,14 @@ def check_withholding(
     conditions: Conditions | None = None,
     tilt: np.ndarray | None = None,
     table: int = 0,
+    by_scores: bool = True,
 ) -> WithholdingCheck | None:
     """Compare who withholds with what the channel predicts; None for a channel that it cannot be done for.
 
     ``scores`` are h, cross-fitted and recalibrated, (rows, values); ``rows`` are the rows of the channel at
     the mean of v, on their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with
-    the label in v. It needs a channel in which nobody misstates and every attribute is withheld by itself.
+    the label in v. Bins of the scores are left out without ``by_scores``. It needs a channel in which nobody
+    misstates and every attribute is withheld by itself.
     """
     attributes = channel.attributes
     alone = all(
@@ -170,7 +224,8 @@ def check_withholding(
         if channel.by_label:
             cell = cell[np.arange(len(label)), np.where(kept, label, 0)]
     crossed = {column.name for column in channel.crossed}  # which rows by cell fit exactly
-    partitions = [p for p in _partitions(train, scores, label, table) if p.name not in crossed]
+    partitions = _partitions(train, scores, label, table)[0 if by_scores else 1 :]
+    partitions = [partition for partition in partitions if partition.name not in crossed]
     features = None
     if conditions is not None:
         features = _features(train, conditions, table)
@@ -193,7 +248,7 @@ def check_withholding(
         return None
     return WithholdingCheck(
         _combined(np.array([column.p_value for column in columns])),
-        tuple(sorted(columns, key=lambda column: (column.p_value, -_explained(column)))),
+        tuple(sorted(columns, key=lambda column: (column.p_value, -column.explained))),
     )
 
 

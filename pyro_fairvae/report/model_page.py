@@ -13,9 +13,18 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from pyro_fairvae.auditing import AUDITED, Audit
-from pyro_fairvae.posterior.summaries import withholding_rates
+from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
+from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
-from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
+from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
+from pyro_fairvae.report.text import (
+    EFFECTS_MEAN,
+    SUGGESTED,
+    check_in_words,
+    effect_lines,
+    suggestion_lines,
+)
+from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.storage.stored_model import StoredModel
@@ -125,8 +134,54 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
     )
     grid = Grid("How often group and label are withheld", lines, model.posterior["describes"])
     depends_on = model.fit.settings.withholding_depends_on
-    named = [f"Withholding the group may depend on it and on: {', '.join(depends_on)}."] if depends_on else []
-    return [*named, picture, grid, *model.posterior["warnings"]]
+    named: list[Block] = []
+    if depends_on:
+        named.append(f"Withholding the group may depend on it and on: {', '.join(depends_on)}.")
+    check = model.posterior["check"]
+    if check is not None:
+        words = check_in_words(check, depends_on)
+        named.append(Notice(words) if check["rejected"] else words)
+    return [
+        *named,
+        picture,
+        grid,
+        *model.posterior["warnings"],
+        *_effects(model.posterior["effects"], folder),
+        *_check(check, folder),
+    ]
+
+
+def _effects(effects: Sequence[EffectSummary], folder: Path) -> list[Block]:
+    """What makes people withhold, if more than the group does."""
+    if not effects:
+        return []
+    figure, lines = folder / "effects.svg", effect_lines(effects)
+    draw_effects(figure, effects)
+    alt = "; ".join(f"{name}: {mean}, from {low} to {high}" for name, mean, low, high in lines[1:])
+    caption = "What makes people withhold: changes in the log-odds, with 90 % intervals."
+    return [
+        Picture(figure, alt, caption),
+        Grid("What makes people withhold", lines, f"{EFFECTS_MEAN.capitalize()}."),
+    ]
+
+
+def _check(check: CheckSummary | None, folder: Path) -> list[Block]:
+    """Recorded and predicted shares of those who withhold, and what withholding could depend on."""
+    if check is None:
+        return []
+    figure, columns = folder / "check.svg", shown_columns(check)
+    draw_check(figure, check)
+    alt = "; ".join(
+        f"{column.name} {category.name}: recorded {category.observed:.3f}, predicted {category.expected:.3f}"
+        for column in columns
+        for category in column.categories
+    )
+    caption = "The check: shares of people who withhold as recorded, and as the rates above predict them."
+    blocks: list[Block] = [Picture(figure, alt, caption)]
+    lines = suggestion_lines(check)
+    if len(lines) > 1:
+        blocks.append(Grid("What else withholding could depend on", lines, f"{SUGGESTED.capitalize()}."))
+    return blocks
 
 
 def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
@@ -184,8 +239,13 @@ def _audit(found: Audit | None, name: str) -> Sequence[Block]:
                 _plain(line["stated_estimate"]), _range(line, "stated_"), str(line["stated_rows"]),
             ]
         )  # fmt: skip
+    said: list[Block] = []
+    if found.check is not None:
+        says = check_in_words(found.check, found.depends_on.split(", ")[1:], "Audit")
+        said.append(Notice(says) if found.check["rejected"] else says)
     return [
         words,
+        *said,
         Grid("Disparities", metrics),
         Grid("Groups", groups),
         Grid("Rates of decisions by group", rates),

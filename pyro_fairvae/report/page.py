@@ -41,6 +41,8 @@ figure { margin: 1.5rem 0; }
 figure img { display: block; max-width: 100%%; height: auto; background: #fff; border-radius: 4px; }
 figure img.large { max-width: none; width: 110rem; }
 figcaption, .note { color: var(--quiet); font-size: .9rem; }
+.notice { padding: .6rem 1rem; background: var(--raised); border-left: .5rem solid #d55e00;
+  font-weight: 600; }
 .scroll { overflow-x: auto; margin: 1rem 0 .25rem; }
 table { width: max-content; border-collapse: collapse; font-size: .875rem;
   font-variant-numeric: tabular-nums; }
@@ -126,7 +128,14 @@ class Grid:
     heading: int = 0
 
 
-Block = str | Picture | Grid  # a paragraph, a figure, a table
+@dataclass(frozen=True)
+class Notice:
+    """A paragraph that must not be overlooked."""
+
+    words: str
+
+
+Block = str | Picture | Grid | Notice  # a paragraph, a figure, a table, a warning
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,8 @@ def _hash(inline: str) -> str:
 def _block(block: Block, name: str) -> str:
     if isinstance(block, Picture):
         return _picture(block)
+    if isinstance(block, Notice):
+        return f'<p class="notice" role="note">{escape(block.words)}</p>'
     return _table(block, name) if isinstance(block, Grid) else f"<p>{escape(block)}</p>"
 
 

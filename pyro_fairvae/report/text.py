@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.special import expit, logit
 
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.evaluation.measures import AUDITED
-from pyro_fairvae.posterior.summaries import PosteriorSummary
+from pyro_fairvae.posterior.summaries import ChannelDraws, EffectSummary, PosteriorSummary
+from pyro_fairvae.posterior.withholding_check import (
+    MOST_SUGGESTED,
+    CheckSummary,
+    ColumnCheck,
+    WithholdingCheck,
+)
 from pyro_fairvae.schema.attributes import UNAVAILABLE
+
+WIDTH = 110
+MOST_EFFECTS = 12  # lines of the table of effects in text
 
 
 def results_table(results: dict[str, Any]) -> str:
@@ -38,8 +51,100 @@ def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}"
 
 
-def withholding_table(posterior: PosteriorSummary) -> str:
-    """How often each group withholds: posterior mean, 90 % interval, and truth or yardstick where known."""
+def check_in_words(check: CheckSummary, depends_on: Sequence[str] = (), again: str = "Fit") -> str:
+    """What the check of the assumption on withholding says, with the flag that would mend it.
+
+    ``depends_on`` is what withholding was allowed to depend on.
+    """
+    words, put, _ = check["says"].partition(" Put into ")
+    if not put:
+        return words
+    named = shlex.quote(",".join([*depends_on, *check["suggestions"][:MOST_SUGGESTED]]))
+    return f"{words} {again} again with --withholding-depends-on {named}."
+
+
+def check_lines(check: CheckSummary | None, depends_on: Sequence[str] = ()) -> str:
+    """The lines above the rates of withholding, between rules if the assumption is rejected; else nothing."""
+    if check is None:
+        return ""
+    words = textwrap.fill(
+        check_in_words(check, depends_on), WIDTH, break_on_hyphens=False, break_long_words=False
+    )
+    return f"{'!' * WIDTH}\n{words}\n{'!' * WIDTH}\n" if check["rejected"] else f"{words}\n"
+
+
+def suggestion_table(check: CheckSummary | None) -> str:
+    """Columns that withholding could depend on, those that explain most first: χ², and the worst category."""
+    if check is None:
+        return "Columns were not compared: the assumption on withholding was not checked."
+    return f"{align(suggestion_lines(check))}\n({SUGGESTED})"
+
+
+SUGGESTED = (
+    "columns that withholding may depend on, ordered by χ² less its degrees of freedom, and of each the "
+    "category furthest from what the rates predict; * speaks against the assumption"
+)
+
+
+def suggestion_lines(check: CheckSummary) -> list[list[str]]:
+    """The lines of :func:`suggestion_table`, titles first."""
+    checked = WithholdingCheck.of(check)
+    lines = [["column", "χ²", "degrees", "p", "worst category", "recorded ∅", "predicted", "against"]]
+    for column in checked.candidates():
+        star = "*" if column.name in check["suggestions"] else ""
+        lines.append([*_column_cells(column), star])
+    return lines
+
+
+def _column_cells(column: ColumnCheck) -> list[str]:
+    worst = max(column.categories, key=lambda category: category.distance)
+    return [
+        column.name, f"{column.statistic:.1f}", str(column.degrees), f"{column.p_value:.2g}", worst.name,
+        f"{worst.observed:.3f}", f"{worst.expected:.3f}",
+    ]  # fmt: skip
+
+
+def effect_lines(effects: Sequence[EffectSummary]) -> list[list[str]]:
+    """What makes people withhold, the largest changes first, titles before them."""
+    lines = [["what makes people withhold", "log-odds of ∅", "5 %", "95 %"]]
+    for effect in ordered_effects(effects):
+        numbers = [f"{value:+.3f}" for value in (effect["mean"], effect["q05"], effect["q95"])]
+        lines.append([effect_name(effect, effects), *numbers])
+    return lines
+
+
+def ordered_effects(effects: Sequence[EffectSummary]) -> list[EffectSummary]:
+    return sorted(effects, key=lambda effect: abs(effect["mean"]), reverse=True)
+
+
+def effect_name(effect: EffectSummary, among: Sequence[EffectSummary]) -> str:
+    """The column of an effect, with the attribute that is withheld where there are several."""
+    several = len({other["attribute"] for other in among}) > 1
+    return f"{effect['attribute']}: {effect['column']}" if several else effect["column"]
+
+
+EFFECTS_MEAN = (
+    "change in the log-odds of withholding, the same in every group, against the average of all people; a "
+    "piece of a number: from its lower to its upper end"
+)
+
+
+def effects_table(effects: Sequence[EffectSummary]) -> str:
+    """The largest effects on withholding with 90 % intervals; nothing if there are none."""
+    if not effects:
+        return ""
+    lines = effect_lines(effects)
+    rest = len(lines) - 1 - MOST_EFFECTS
+    more = f"\n… and {rest} more" if rest > 0 else ""
+    return f"{align(lines[: MOST_EFFECTS + 1])}{more}\n({EFFECTS_MEAN})"
+
+
+def withholding_table(posterior: PosteriorSummary, depends_on: Sequence[str] = ()) -> str:
+    """How often each group withholds: posterior mean, 90 % interval, and truth or yardstick where known.
+
+    Above it what the check of the assumption says, below it what makes people withhold. ``depends_on`` is
+    what withholding was allowed to depend on.
+    """
     rows = {label: row[UNAVAILABLE] for label, row in posterior["a"].items() if UNAVAILABLE in row}
     one_attribute = not any(": " in label for label in rows)
     greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 and one_attribute else {}
@@ -50,8 +155,16 @@ def withholding_table(posterior: PosteriorSummary) -> str:
         given: Mapping[str, Any] = rate
         numbers += [f"{given[key]:.3f}" if key in given else "–" for key in known]
         lines.append([label, greek.get(label, ""), *numbers])
+    return _with_check_and_effects(posterior, depends_on, align(lines))
+
+
+def _with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[str], table: str) -> str:
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
-    return align(lines) + f"\n({posterior['describes']})" + warnings
+    effects = effects_table(posterior["effects"])
+    return (
+        f"{check_lines(posterior['check'], depends_on)}{table}\n({posterior['describes']}){warnings}"
+        + f"\n\n{effects}" * bool(effects)
+    )
 
 
 def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
@@ -63,13 +176,18 @@ def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
     return align(lines) + "\n(on rows held out of training, groups as imputed; * is the member that decides)"
 
 
-def channels_table(channels: pd.DataFrame, describes: str) -> str:
-    """How often each group is withheld, and how often the label of each class."""
+def channels_table(
+    channels: pd.DataFrame, posterior: PosteriorSummary, depends_on: Sequence[str] = ()
+) -> str:
+    """How often each group is withheld, and how often the label of each class.
+
+    Check and effects are shown as in :func:`withholding_table`.
+    """
     lines = [["withheld by", "", "rate", "5 %", "95 %"]]
     for _, line in channels.iterrows():
         numbers = [f"{line[name]:.3f}" for name in ("withheld", "low", "high")]
         lines.append([str(line["what"]), str(line["of"]), *numbers])
-    return f"{align(lines)}\n({describes})"
+    return _with_check_and_effects(posterior, depends_on, align(lines))
 
 
 def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
@@ -104,6 +222,26 @@ def prior_table(channel: Channel, rows: Mapping[str, Mapping[str, Mapping[str, A
     worth = ", ".join(f"{row.label} {sum(row.prior):g}" for row in channel.rows)
     honest = "nobody can misstate" if channel.truthful else "people may misstate"
     return f"{align(lines)}\n(worth, in people: {worth}; {honest})"
+
+
+def dependence_table(draws: ChannelDraws, names: Sequence[str], scale: float) -> str:
+    """What a prior with w ~ N(0, scale²) implies for P(∅|a,v) where w·v is one standard deviation from 0."""
+    lines = [["given", "at the mean of v", "90 %", "one s.d. less", "90 %", "one s.d. more", "90 %"]]
+    for r, row in enumerate(draws.channel.rows):
+        if UNAVAILABLE not in row.outcomes:
+            continue
+        rate = draws.of(r, UNAVAILABLE).ravel()
+        cells = [row.label]
+        for shift in (0.0, -scale, scale):
+            shifted = expit(logit(rate) + shift)
+            low, high = np.quantile(shifted, (0.05, 0.95))
+            cells += [f"{shifted.mean():.3f}", f"[{low:.3f}, {high:.3f}]"]
+        lines.append(cells)
+    return (
+        f"Withholding may also depend on {', '.join(names)}: each effect on the log-odds of ∅ is N(0, "
+        f"{scale:g}²).\n{align(lines)}\n(P(∅ | given, v), where v moves the log-odds by one standard "
+        f"deviation of an effect, {scale:g})"
+    )
 
 
 def _interval(summary: Mapping[str, Any]) -> str:

@@ -308,6 +308,7 @@ class AuditDocument(_Strict):
     depends_on: str
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]
+    check: CheckDocument | None = None
 
 
 class CheckpointHeader(_Strict):

@@ -13,8 +13,27 @@ import numpy as np
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
-from pyro_fairvae.posterior.draws import CALIBRATED, GUIDE, SOURCES, keep_draws, kept_draws, kept_sources
-from pyro_fairvae.posterior.summaries import ChannelDraws, ChannelSummary, describe, prior_draws
+from pyro_fairvae.posterior.draws import (
+    CALIBRATED,
+    GUIDE,
+    SOURCES,
+    keep_draws,
+    kept_draws,
+    kept_effects,
+    kept_sources,
+)
+from pyro_fairvae.posterior.summaries import (
+    AT_MEAN,
+    OF_POPULATION,
+    ChannelDraws,
+    ChannelSummary,
+    Effects,
+    EffectSummary,
+    describe,
+    describe_effects,
+    prior_draws,
+)
+from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.members import check_choice, member_number
@@ -57,6 +76,14 @@ class Inspected:
     warnings: list[str]
     # Rates of P(ã|a) by another record of the group, by row and outcome, where withholding is real.
     yardstick: dict[str, dict[str, float]] = field(default_factory=dict)
+    w: Effects | None = None  # what makes people withhold, where it is more than the group
+    # The check of each model, and what it allows withholding to depend on.
+    checks: tuple[tuple[CheckSummary, tuple[str, ...]], ...] = ()
+
+    @property
+    def effects(self) -> list[EffectSummary]:
+        """Mean and interval of each column's effect on withholding."""
+        return [] if self.w is None else describe_effects(self.w, self.draws["a"].channel)
 
     def rows(self, name: str) -> ChannelSummary:
         """The summary of a channel by :func:`describe`."""
@@ -87,7 +114,17 @@ def inspect_models(folders: Sequence[Path], config: InspectConfig) -> Inspected:
         first.describes + pooled,
         list(dict.fromkeys(words for one in by_model for words in one.warnings)),
         first.yardstick if all(one.yardstick == first.yardstick for one in by_model) else {},
+        _pooled([one.w for one in by_model]),
+        tuple(check for one in by_model for check in one.checks),
     )
+
+
+def _pooled(several: Sequence[Effects | None]) -> Effects | None:
+    """Effects of several models with equal weight; None unless all have the same columns."""
+    effects = [one for one in several if one is not None]
+    if len(effects) < len(several) or len({(one.columns, one.draws.shape) for one in effects}) > 1:
+        return None
+    return Effects(effects[0].columns, np.concatenate([one.draws for one in effects], axis=2))
 
 
 def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
@@ -106,6 +143,7 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
         draws = {channel.name: kept_draws(arrays, source, channel) for channel in channels}
     except KeyError as reason:
         raise InputError(f"the draws in {folder} belong to another model: they have no {reason}.") from reason
+    w = kept_effects(arrays, source, model.fit) if model.knows_groups else None
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == GUIDE:
         describes = "the guide's, all members pooled with equal weight, given h and g"
@@ -113,12 +151,18 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
         member = member_number(model.fit.lambdas, config.member, config.lambda_, str(folder))
         draws = {name: of_channel.table(member) for name, of_channel in draws.items()}
         describes = f"the guide's of member {member} (λ = {model.fit.lambdas[member]:g}), given h and g"
+        w = w and Effects(w.columns, w.draws[:, :, [member]])
+    depends_on = model.fit.settings.withholding_depends_on
+    if depends_on and model.knows_groups:
+        describes += f"; {OF_POPULATION if source == CALIBRATED else AT_MEAN}"
+    check = model.posterior["check"]
     warnings = list(model.posterior["warnings"]) if source == CALIBRATED else []
     yardstick = {
         label: {outcome: summary["yardstick"] for outcome, summary in row.items() if "yardstick" in summary}
         for label, row in model.posterior["a"].items()
     }
-    return Inspected(draws, _truth(folder), describes, warnings, yardstick)
+    checks = () if check is None else ((check, depends_on),)
+    return Inspected(draws, _truth(folder), describes, warnings, yardstick, w, checks)
 
 
 def _truth(folder: Path) -> dict[str, np.ndarray] | None:
@@ -153,6 +197,12 @@ def write_inference_data(path: Path, inspected: Inspected) -> None:
             merged = draws.rows[r].swapaxes(1, 2).reshape(chains * tables, count, support)
             posterior[variable] = merged
             prior[variable] = before.rows[r][:, :, 0]
+    if inspected.w is not None:
+        channel, w = inspected.draws["a"].channel, inspected.w
+        variable = channel.withholding_site
+        coordinates |= {"withheld": list(channel.attributes.names), "column": list(w.columns)}
+        dimensions[variable] = ["withheld", "column"]
+        posterior[variable] = w.draws.swapaxes(1, 2).reshape(-1, w.draws.shape[1], *w.draws.shape[3:])
     data = arviz.from_dict(posterior=posterior, prior=prior, coords=coordinates, dims=dimensions)
     data.posterior.attrs["describes"] = inspected.describes
     with tempfile.TemporaryDirectory() as folder:

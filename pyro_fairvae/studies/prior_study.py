@@ -45,6 +45,9 @@ class StudyConfig:
     lambdas: tuple[float, ...] = option(
         (0.0, 1.0), "λ, weights of the risk, separated by commas; error and DEO are reported for each"
     )
+    withholding_depends_on: tuple[str, ...] = option(
+        (), "what withholding may depend on besides the group: features, or label, separated by commas"
+    )
     epochs: int = option(20, "passes over the training rows")
     batch: int = option(256, "rows in a step")
 
@@ -59,12 +62,18 @@ class StudyConfig:
         attributes = self.data(self.levels[0]).attributes
         for prior in self.priors:
             sketched_channel(attributes, prior)
+            self.settings(prior)
 
     def data(self, level: str) -> DataConfig:
         return DataConfig(dataset=self.dataset, group=self.group, level=level, misstated=self.misstated)
 
     def settings(self, prior: str) -> Settings:
-        options = {"epochs": self.epochs, "batch": self.batch, "prior_a": prior}
+        options = {
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "prior_a": prior,
+            "withholding_depends_on": self.withholding_depends_on,
+        }
         return build(Settings, {**options, **DATASETS[self.dataset].suits_priors})
 
 
@@ -88,6 +97,8 @@ def study(
                 for key in ("dataset", "group", "levels", "seeds", "misstated", "lambdas", "epochs", "batch")
             },
         }
+        if config.withholding_depends_on:
+            options["withholding_depends_on"] = config.withholding_depends_on
         work = partial(_study_one, config, prior, rows, device, data_dir, report)
         lines += once(out / f"{name}.json", options, work)
     of_rates, of_metrics = (

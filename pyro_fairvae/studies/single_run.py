@@ -38,7 +38,10 @@ TEST_MASK = 3  # seed that hides values of test rows, to score the imputers
 RESULTS, POSTERIOR = "results.json", "posterior.json"
 FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
 FACES_FIGURE = "faces.png"
-FIGURES = (FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE)
+CHECK_FIGURE, EFFECTS_FIGURE = "check.png", "effects.png"  # of withholding
+FIGURES = (
+    FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE, CHECK_FIGURE, EFFECTS_FIGURE,
+)  # fmt: skip
 MODEL = (DOCUMENT, TENSORS, DRAWS)
 FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, *MODEL, *ABOUT, *FIGURES)
 

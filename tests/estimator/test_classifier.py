@@ -563,3 +563,14 @@ def test_columns_that_have_numbers_for_names_are_known_by_them() -> None:
     named = made.X.set_axis(range(made.X.shape[1]), axis=1)
     model = tiny().fit(named, made.y_obs, made.a_obs)
     np.testing.assert_array_equal(model.predict_proba(named), model.predict_proba(named[named.columns[::-1]]))
+
+
+def test_too_few_rows_for_cross_fitting_are_said(small: Made) -> None:
+    few = small.X[:40], small.y_obs[:40], small.a_obs[:40]
+    found = tiny(intervals="calibrated").fit(*few)
+    assert found.summary_["training_rows"] < estimator.ENOUGH
+    assert "too narrow" in found.posterior_["describes"]
+    assert any("training rows" in words for words in found.posterior_["warnings"])
+    assert found.withholding_check_ is None
+    asked = tiny(intervals="given_h").fit(*few)  # who asks for them knows
+    assert not asked.posterior_["warnings"]

@@ -119,3 +119,24 @@ def test_images_have_a_label_alone() -> None:
     with pytest.raises(InputError, match="images, which have no named columns"):
         Conditions.learn(images, ("age",), members=1)
     assert Conditions.learn(images, ("label",), members=3).columns == ("label = 0", "label = 1")
+
+
+def test_relative_effects_leave_withholding_as_it_is() -> None:
+    draw = np.random.default_rng(3)
+    kind = draw.integers(3, size=60)
+    x = torch.tensor(np.c_[draw.normal(size=60), np.eye(3)[kind]], dtype=torch.float32)
+    label = torch.tensor(draw.integers(3, size=60))
+    train = Observed(x, label, torch.zeros(60, dtype=torch.long), Columns(1, (3,), ("age", "kind")), 2, 2)
+    conditions = Conditions.learn(train, ("age", "kind", "label"), 2)
+    w = torch.randn(4, 2, 1, conditions.width, generator=torch.Generator().manual_seed(0))
+    relative = conditions.relative(w)
+    features = conditions.features(x)
+    for k in range(4):
+        assert torch.allclose(
+            conditions.tilt(features, w[k]), conditions.tilt(features, relative[k]), atol=1e-5
+        )
+    assert torch.equal(relative[..., :4], w[..., :4])  # the pieces of the number
+    shares = torch.tensor(np.bincount(kind) / 60, dtype=torch.float32)
+    assert torch.allclose(relative[..., 4:7] @ shares, torch.zeros(4, 2, 1), atol=1e-6)
+    # A constant added to all categories cannot be seen, and is gone.
+    assert torch.allclose(conditions.relative(w + 5 * (torch.arange(9) > 3)), relative, atol=1e-5)

@@ -42,7 +42,7 @@ def test_inspect_prints_what_the_run_found(
     data = arviz.from_netcdf(tmp_path / "posterior.nc")
     drawn = data.posterior["a[1]"].sel(says_a_1="unavailable")
     assert float(drawn.mean()) == pytest.approx(found["mean"], abs=1e-4)
-    assert drawn.sizes["chain"] == 8
+    assert drawn.sizes["chain"] == 4
     assert float(data.prior["a[1]"].mean()) == pytest.approx(0.5, abs=0.02)
 
 

@@ -97,9 +97,7 @@ def show(arguments: argparse.Namespace) -> None:
     print(prior_table(channel, describe(draws)))
     if channel.crossed:
         crossed = " and ".join(column.name for column in channel.crossed)
-        print(
-            f"(every value of {crossed} has rows of its own; those that the prior does not name have the same)"
-        )
+        print(f"(every value of {crossed} has rows of its own; those that are not named have the same)")
     names, scale = priors.withholding_in(arguments.prior)
     if names:
         print(f"\n{dependence_table(draws, names, scale or 1.0)}")

@@ -37,7 +37,7 @@ def crossed_columns(
         "and named in withholding_depends_on. Choose one.",
         "withholding_depends_on",
     )
-    _check_names(train, tuple(names), "given in prior_a")
+    _check_names(train, tuple(names), "given of prior_a")
     found = []
     for name in names:
         if name == LABEL:
@@ -49,7 +49,7 @@ def crossed_columns(
         block = columns.names.index(name) - columns.numbers
         require(
             block >= 0,
-            f"given in prior_a names {name!r}, which is a number; rows of a channel can be given categories "
+            f"given of prior_a names {name!r}, which is a number; rows of a channel can be given categories "
             "only. Name it in withholding_depends_on instead.",
             "withholding_depends_on",
         )

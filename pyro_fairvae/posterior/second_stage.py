@@ -129,6 +129,7 @@ class ChannelPosterior:
     at_mean: list[Tensor]  # posterior mean of each row at the mean of v, (tables, support)
     effects: Tensor  # w, (chains, draws, tables, attributes, columns of v)
     recalibration: Tensor  # posterior mean of b and C, (tables, values − 1, values)
+    over_cells: dict[str, Tensor]  # P(∅|a) of a group whose rows are crossed, (chains, draws, tables)
 
 
 def log_odds(probabilities: Tensor) -> Tensor:
@@ -475,27 +476,58 @@ class SecondStage:
     def posterior(self, draws: Tensor) -> ChannelPosterior:
         """Rows of the channel averaged over the people of its groups, and w, from draws of parameters."""
         rows: list[list[Tensor]] = [[] for _ in self.channel.rows]
+        over_cells: dict[str, list[Tensor]] = {label: [] for label in self._crossed}
         for q in draws.flatten(0, 1):
-            for store, row in zip(rows, self._population(q), strict=True):
+            population, people = self._population(q)
+            for store, row in zip(rows, population, strict=True):
                 store.append(row)
+            for label, several in self._crossed.items():
+                mass = torch.stack([people[r] for r in several])
+                rates = [population[r][:, self.channel.rows[r].outcomes.index(UNAVAILABLE)] for r in several]
+                over_cells[label].append((mass * torch.stack(rates)).sum(0) / mass.sum(0))
         recalibration, _, ratios, effects = self.split(draws)
         return ChannelPosterior(
             [torch.stack(store).unflatten(0, draws.shape[:2]) for store in rows],
             [row.mean((0, 1)) for row in self.row_draws(ratios)],
             effects,
             recalibration.mean((0, 1)),
+            {label: torch.stack(rates).unflatten(0, draws.shape[:2]) for label, rates in over_cells.items()},
         )
 
-    def _population(self, q: Tensor) -> list[Tensor]:
-        """Each row averaged over the people it holds for, (tables, support)."""
+    @cached_property
+    def _crossed(self) -> dict[str, list[int]]:
+        """The rows of a group in different cells, by the group in words; all of them can be ∅."""
+        attributes, found = self.channel.attributes, dict[str, list[int]]()
+        for r, row in enumerate(self.channel.rows):
+            if len(row.cells) == self.channel.cells:
+                continue
+            parts = attributes.group_parts[row.groups]
+            others = [
+                values[part[0]]
+                for name, values, part in zip(attributes.names, attributes.values, parts.T, strict=True)
+                if name != row.attribute and np.ptp(part) == 0
+            ]
+            prefix = f"{row.attribute}: " if len(attributes.names) > 1 else ""
+            found.setdefault(prefix + ", ".join([row.own, *others]), []).append(r)
+        outcomes = [row.outcomes for row in self.channel.rows]
+        return {group: rs for group, rs in found.items() if all(UNAVAILABLE in outcomes[r] for r in rs)}
+
+    def _population(self, q: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Each row averaged over the people it holds for, (tables, support), and their number, (tables,)."""
         plain = self.row_draws(self.split(q)[2])
         if not self.columns:
-            return plain
+            return plain, []
         some = self._representatives
         logits, tilt = some.predictors(q)
         people = some.log_shares(logits).exp() * some.rows.labels.unsqueeze(-1)
-        averaged = []
+        averaged, masses = [], []
         for row, probabilities in zip(self.channel.rows, plain, strict=True):
+            weight = people[..., row.groups].sum(-1)
+            if some.rows.cell is not None:
+                inside = torch.isin(some.rows.cell, some.rows.cell.new_tensor(row.cells))
+                weight = weight * (inside if inside.dim() == 3 else inside.unsqueeze(-1))
+            mass = weight.sum((-1, -2))
+            masses.append(mass)
             if UNAVAILABLE not in row.outcomes:
                 averaged.append(probabilities)
                 continue
@@ -503,16 +535,13 @@ class SecondStage:
             t = tilt[..., self.channel.attributes.names.index(row.attribute)]
             rate = probabilities[:, withheld, None, None]
             rate = torch.sigmoid(torch.logit(rate, eps=1e-12) + t)
-            weight = people[..., row.groups].sum(-1)
-            if some.rows.cell is not None:
-                inside = torch.isin(some.rows.cell, some.rows.cell.new_tensor(row.cells))
-                weight = weight * (inside if inside.dim() == 3 else inside.unsqueeze(-1))
-            mean = (weight * rate).sum((-1, -2)) / weight.sum((-1, -2))
+            mean = (weight * rate).sum((-1, -2)) / mass
+            mean = torch.where(mass > 0, mean, probabilities[:, withheld])  # a cell may be empty
             rest = (1 - mean) / (1 - probabilities[:, withheld]).clamp(min=1e-12)
             whole = probabilities * rest.unsqueeze(-1)
             whole[:, withheld] = mean
             averaged.append(whole)
-        return averaged
+        return averaged, masses
 
     def _thinned(self, every: int, weights: Tensor) -> SecondStage:
         """The same with evenly spaced rows, which stand for ``weights`` people."""

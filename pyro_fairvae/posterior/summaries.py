@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import TypedDict
 
@@ -76,7 +76,8 @@ class PosteriorSummary(TypedDict):
     """The content of ``posterior.json``: P(ã|a) and P(ỹ|y), overall and for each member.
 
     ``effects`` are what makes people withhold, where withholding depends on more than the group; ``check``
-    is the check of the assumption on withholding, if it was made.
+    is the check of the assumption on withholding, if it was made. ``population`` is P(∅|a) of groups whose
+    rows are crossed with columns, averaged over people.
     """
 
     describes: str
@@ -86,6 +87,7 @@ class PosteriorSummary(TypedDict):
     members: list[MemberPosterior]
     effects: list[EffectSummary]
     check: CheckSummary | None
+    population: dict[str, Interval]
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,7 @@ class Calibrated:
     bins: Bins
     effects: Effects | None = None
     checks: tuple[WithholdingCheck | None, ...] = ()  # of the assumption on withholding, one for each table
+    over_cells: Mapping[str, np.ndarray] = field(default_factory=dict)  # P(∅|a) of groups with crossed rows
 
 
 def calibrate(
@@ -289,7 +292,11 @@ def _calibrate(
         assert checked is not None
         checks.append(_check(checked, channel, scores, posterior, dependence, table))
     return Calibrated(
-        ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]), bins, effects, tuple(checks)
+        ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]),
+        bins,
+        effects,
+        tuple(checks),
+        {group: rates.cpu().numpy() for group, rates in posterior.over_cells.items()},
     )
 
 
@@ -485,6 +492,11 @@ def summarise(
         "members": [of_member(k) for k in range(len(fit.lambdas))],
         "effects": _effects(fit, calibrated),
         "check": _check_summary(calibrated),
+        "population": {
+            group: _interval(rates)
+            for posterior in (calibrated or {}).values()
+            for group, rates in posterior.over_cells.items()
+        },
     }
 
 

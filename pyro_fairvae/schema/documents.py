@@ -105,6 +105,7 @@ class PosteriorDocument(_Strict):
     members: list[MemberPosteriorDocument]
     effects: list[EffectDocument] = []
     check: CheckDocument | None = None
+    population: dict[str, RateInterval] = {}
 
 
 class MemberResults(_Strict, kw_only=True):

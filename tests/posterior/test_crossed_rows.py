@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy.special import softmax
 
+from pyro_fairvae import FairSSVAEClassifier
+from pyro_fairvae.channels.channel import Crossed
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.inference.program import channel_of_groups
+from pyro_fairvae.posterior.second_stage import SHIFT, STRETCH, ScoredRows, SecondStage
 from pyro_fairvae.posterior.summaries import Calibrated, calibrate
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 from tests.support.small import small_settings
+from tests.support.user_tables import tiny
 
 ROWS = 6000
 COLUMNS = Columns(2, (3,), ("x0", "x1", "c"), (("r", "s", "t"),))
@@ -44,7 +52,7 @@ def calibrated(table: Observed, prior: str, names: tuple[str, ...] = ()) -> Cali
 
 @pytest.mark.parametrize("by", ["label", "c"])
 def test_rates_by_cell_are_recovered(by: str) -> None:
-    table, _ = simulated(by)
+    table, population = simulated(by)
     found = calibrated(table, f"{{given: {by}}}")
     truth = BY_LABEL if by == "label" else BY_COLUMN
     values = table.class_names if by == "label" else COLUMNS.values[0]
@@ -60,8 +68,65 @@ def test_rates_by_cell_are_recovered(by: str) -> None:
         assert draws.mean() == pytest.approx(rate, abs=0.08)
     assert held >= len(rows) - 1
     assert found.effects is None
+    for group, rate in zip(("White", "Black"), population, strict=True):
+        low, high = np.quantile(found.over_cells[group], (0.01, 0.99))
+        assert low <= rate <= high
     (check,) = found.checks
     assert not check.rejected
     assert by not in {column.name for column in check.columns}
     (plain,) = calibrated(table, "truthful").checks
     assert plain.rejected
+
+
+@pytest.mark.parametrize("by_label", [False, True])
+def test_the_density_is_that_of_a_loop_over_rows(by_label: bool) -> None:
+    """Rows by cell, with a coefficient for one column of v and none for those of the cells."""
+    draw = np.random.default_rng(3)
+    scores, observed = draw.dirichlet(np.ones(2), size=(1, 6)), draw.integers(0, 3, size=(1, 6))
+    v, labels = draw.normal(size=(1, 6, 2)), draw.dirichlet(np.ones(2), size=(1, 6))
+    label_columns = np.array([[[0.6, -0.6], [-0.4, 0.4]]])
+    place = draw.integers(0, 2, size=(1, 6))
+    cell = np.broadcast_to(np.arange(2), (1, 6, 2)) if by_label else place
+    tensors = [torch.from_numpy(np.array(part)) for part in (v, labels, label_columns, cell)]
+    rows = ScoredRows.make(torch.from_numpy(scores), torch.from_numpy(observed), 3, *tensors)
+    column = Crossed("label", ("0", "1"), None if by_label else 0)
+    made = channel("a", Attributes.single(("0", "1")), {"preset": "flat", "given": ["label"]}, [column])
+    scale = np.array([0.7, 1e-2, 1e-2, 0.5])
+    stage = SecondStage(made, rows, scale.tolist())
+    q = draw.normal(size=(3, 1, sum(stage.sizes))) / 2
+    found = stage.log_density(torch.from_numpy(q)).numpy()
+    for n in range(3):
+        b_c, d, ratios, w = np.split(q[n, 0], np.cumsum(stage.sizes)[:-1])
+        p = [softmax(np.r_[part, 0.0]) for part in ratios.reshape(4, 2)]  # of (a, cell)
+        expected = sum(np.log(row).sum() for row in p)
+        expected -= ((b_c - [0, 1]) ** 2 / 2 / np.array([SHIFT, STRETCH]) ** 2).sum()
+        expected -= (d**2).sum() / 2 / float(stage.freedom[0, 0]) ** 2 + (w**2 / scale**2).sum() / 2
+        for i in range(6):
+            total, s = 0.0, np.log(scores[0, i, 0] / scores[0, i, 1])
+            for y in range(2):
+                design = np.r_[v[0, i], label_columns[0, y]]
+                h = softmax(np.r_[b_c @ [1.0, s] + d @ design, 0.0])
+                for a in range(2):
+                    row = p[2 * a + (y if by_label else place[0, i])] * np.exp(np.r_[0.0, 0.0, w @ design])
+                    total += labels[0, i, y] * h[a] * row[observed[0, i]] / row.sum()
+            expected += np.log(total)
+        assert found[n, 0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("given", ["[c]", "[label, c]"])
+def test_a_model_keeps_its_crossed_rows(given: str, tmp_path: Path) -> None:
+    """Fitted, refined, saved and loaded."""
+    table, _ = simulated("c")
+    x, a, y = (part.numpy() for part in (table.x, table.a_obs, table.y_obs))
+    frame = pd.DataFrame({"x0": x[:, 0], "x1": x[:, 1], "c": np.array(["r", "s", "t"])[x[:, 2:].argmax(1)]})
+    options = {"prior_a": f"{{preset: truthful, given: {given}}}", "channel_steps": 20}
+    model = tiny(lambdas=(0.0,), epochs=1, hidden=16, options=options)
+    groups = np.array(["White", "Black", None], dtype=object)[a]
+    model.fit(frame, np.array(["no", "yes", None], dtype=object)[y], sensitive_features=groups)
+    model.save(tmp_path / "model")
+    loaded = FairSSVAEClassifier.load(tmp_path / "model", device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(frame), model.predict_proba(frame))
+    made = model.fit_.program.guide.channel_a
+    assert loaded.fit_.program.guide.channel_a == made
+    assert len(made.rows) == (6 if given == "[c]" else 12)

@@ -42,7 +42,14 @@ CASES: dict[str, dict[str, Any]] = {
     for rows in (2000, 20000)
 } | {
     "five": {"auc": 0.9, "rows": 8000, "groups": 5},
-    "v": {"auc": 0.85, "rows": 4000, "rates": (0.5, 0.25), "by_x": 0.7, "depends_on": ("x0", "c")},
+    "v": {
+        "auc": 0.85,
+        "rows": 4000,
+        "rates": (0.5, 0.25),
+        "by_x": 0.7,
+        "leaning": 0.3,
+        "depends_on": ("x0", "c"),
+    },
     "label": {"auc": 0.85, "rows": 4000, "rates": (0.5, 0.25), "by_label": 0.7, "depends_on": ("label",)},
     "label-unknown": {"auc": 0.85, "rows": 20000, "rates": (0.5, 0.25), "by_label": float(np.log(2))},
 }
@@ -80,6 +87,7 @@ def draw_table(
     groups: int = 2,
     by_x: float = 0.0,
     by_label: float = 0.0,
+    leaning: float = 0.0,
 ) -> tuple[Observed, np.ndarray]:
     """A table, and the P(∅|a) of its people."""
     draw = np.random.default_rng([seed, groups])
@@ -95,8 +103,7 @@ def draw_table(
     else:
         numbers[np.arange(rows), a] += distance
     numbers[:, -1] += 0.5 * y
-    leaning = 0.3 * (a % 2)
-    category = np.where(draw.random(rows) < leaning, 0, draw.integers(0, CATEGORIES, size=rows))
+    category = np.where(draw.random(rows) < leaning * (a % 2), 0, draw.integers(0, CATEGORIES, size=rows))
     depends = by_x * (numbers[:, 0] + (category == 0) - (category == 1)) + by_label * (y - 0.4)
     withheld = expit(logit(known.clip(1e-9, 1 - 1e-9))[a] + depends)
     a_obs = np.where(draw.random(rows) < withheld, groups, a)

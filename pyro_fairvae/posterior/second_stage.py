@@ -13,9 +13,10 @@ and for features with many columns, such as places, how far w is: their variance
 likeliest (:meth:`SecondStage.learn_variances`). Where the scores
 say nothing C is near 0, and the posterior is as wide as it should be.
 
-Draws are made by Hamiltonian Monte Carlo for many tables at once, in coordinates in which the posterior is
-about standard normal: the maximum is found by Fisher's scoring, and the information there is the metric. With
-very many rows and conditions the posterior is normal enough to be drawn as such.
+Draws are made for many tables at once, in coordinates in which the posterior is about standard normal: the
+maximum is found by Fisher's scoring, and the information there is the metric. They are drawn by importance
+where that works, else by Hamiltonian Monte Carlo; with very many rows and conditions the posterior is normal
+enough to be drawn as such.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ LEAPS = 6
 ACCEPTED = 0.8  # share of proposals that the length of a leap aims at
 WIDER = 1.5  # chains start this much farther from the maximum than the posterior's deviation
 AVERAGED = 1 << 13  # rows that a population's rates and the information are averaged over, at most
+PROPOSALS = 4000  # of a Student distribution with so many degrees of freedom:
+TAILS = 5
+ENOUGH = 600  # effective number of proposals that replaces a chain
+ELEMENTS = 1 << 22  # numbers in memory at once
 STEP = 1e-5  # of central differences
 AT_ONCE = 1 << 13  # rows whose scores are in memory at once
 
@@ -422,10 +427,55 @@ class SecondStage:
     def sample(
         self, q: Tensor, information: Tensor, draws: int, chains: int, seed: int, every: int = 1
     ) -> Tensor:
-        """Draws, (chains, draws, tables, parameters), by Hamiltonian Monte Carlo around a maximum.
+        """Draws, (chains, draws, tables, parameters), around a maximum.
 
-        With many rows and parameters the normal approximation at the maximum is drawn instead.
+        Proposals of a Student distribution are drawn again by their weights, where enough of them count;
+        other tables are drawn by Hamiltonian Monte Carlo, ``every`` times as long. With many rows and
+        parameters the normal approximation is drawn.
         """
+        if self.rows.observed.shape[1] * q.shape[-1] > LARGE:
+            noise = torch.Generator().manual_seed(seed)
+            normal = torch.randn(chains, draws, *q.shape, generator=noise, dtype=torch.float64).to(q)
+            return q + _unwhitened(torch.linalg.cholesky(information), normal)
+        drawn, enough = self._resample(q, information, draws * chains, seed)
+        drawn = drawn.unflatten(0, (chains, draws))
+        rest = torch.nonzero(~enough).flatten()
+        if len(rest):
+            some = self.of_tables(rest)
+            drawn[:, :, rest] = some._hamiltonian(q[rest], information[rest], draws, chains, seed, every)
+        return drawn
+
+    @torch.no_grad()
+    def _resample(self, q: Tensor, information: Tensor, draws: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Draws (draws, tables, parameters) by importance, and which tables have enough of them."""
+        noise = torch.Generator().manual_seed(seed)
+        normal = torch.randn(PROPOSALS, *q.shape, generator=noise, dtype=torch.float64)
+        chi2 = torch.randn(PROPOSALS, len(q), TAILS, generator=noise, dtype=torch.float64).square().mean(-1)
+        x = (normal / chi2.sqrt().unsqueeze(-1)).to(q)
+        log_proposal = -(TAILS + q.shape[-1]) / 2 * torch.log1p((x**2).sum(-1) / TAILS)
+        place = q + _unwhitened(torch.linalg.cholesky(information), x)
+        at_once = max(
+            1, ELEMENTS // (self.rows.observed.numel() * self.rows.labels.shape[-1] * (self.others + 1))
+        )
+        density = torch.cat([self.log_density(piece) for piece in place.split(at_once)])
+        weights = (density - log_proposal).nan_to_num(-torch.inf, posinf=-torch.inf).softmax(0)
+        enough = weights.square().sum(0) * ENOUGH < 1
+        chosen = torch.multinomial(weights.T.cpu(), draws, replacement=True, generator=noise).T.to(q.device)
+        return place.gather(0, chosen.unsqueeze(-1).expand(-1, -1, q.shape[-1])), enough
+
+    def of_tables(self, index: Tensor) -> SecondStage:
+        """The same for some of the tables, with the variances that were learned."""
+        rows = self.rows
+        parts = (rows.scores, rows.observed, rows.weights, rows.conditions, rows.labels, rows.label_columns)
+        fewer = ScoredRows(*(part[index] for part in parts), None if rows.cell is None else rows.cell[index])
+        some = SecondStage(self.channel, fewer, self.scale.tolist(), self.owners)
+        some.freedom, some.spread = self.freedom[index], self.spread[index]
+        return some
+
+    def _hamiltonian(
+        self, q: Tensor, information: Tensor, draws: int, chains: int, seed: int, every: int
+    ) -> Tensor:
+        """Draws, (chains, draws, tables, parameters), by Hamiltonian Monte Carlo around a maximum."""
         like = q
         noise = torch.Generator().manual_seed(seed)
         factor = torch.linalg.cholesky(information)
@@ -437,15 +487,13 @@ class SecondStage:
             return torch.rand(*shape, generator=noise, dtype=torch.float64).to(like)
 
         def place(x: Tensor) -> Tensor:
-            return q + torch.linalg.solve_triangular(factor.mT, x.unsqueeze(-1), upper=True).squeeze(-1)
+            return q + _unwhitened(factor, x)
 
         def gradient(x: Tensor) -> tuple[Tensor, Tensor]:
             density, slope = self.gradient(place(x))
             slope = torch.linalg.solve_triangular(factor, slope.unsqueeze(-1), upper=False).squeeze(-1)
             return density, slope
 
-        if self.rows.observed.shape[1] * q.shape[-1] > LARGE:
-            return torch.stack([place(normal()) for _ in range(draws)], dim=1)
         x = WIDER * normal()
         density, slope = gradient(x)
         leap = like.new_full((len(q),), 1.2 * q.shape[-1] ** -0.25)
@@ -556,3 +604,8 @@ class SecondStage:
             None if rows.cell is None else rows.cell[:, kept],
         )
         return SecondStage(self.channel, fewer, self.scale.tolist(), self.owners)
+
+
+def _unwhitened(factor: Tensor, x: Tensor) -> Tensor:
+    """Standard normal x, (…, tables, parameters), as one whose precision has the Cholesky factor."""
+    return torch.linalg.solve_triangular(factor.mT, x.unsqueeze(-1), upper=True).squeeze(-1)

@@ -466,8 +466,15 @@ class SecondStage:
     def of_tables(self, index: Tensor) -> SecondStage:
         """The same for some of the tables, with the variances that were learned."""
         rows = self.rows
-        parts = (rows.scores, rows.observed, rows.weights, rows.conditions, rows.labels, rows.label_columns)
-        fewer = ScoredRows(*(part[index] for part in parts), None if rows.cell is None else rows.cell[index])
+        fewer = ScoredRows(
+            rows.scores[index],
+            rows.observed[index],
+            rows.weights[index],
+            rows.conditions[index],
+            rows.labels[index],
+            rows.label_columns[index],
+            None if rows.cell is None else rows.cell[index],
+        )
         some = SecondStage(self.channel, fewer, self.scale.tolist(), self.owners)
         some.freedom, some.spread = self.freedom[index], self.spread[index]
         return some

@@ -147,3 +147,18 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
     plain = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3))
     rates = plain.row_draws(plain.split(plain.learn_variances()[0])[2])
     assert abs(float(rates[0][:, 1].mean()) - expit(many @ np.array([0.8, -0.5])).mean()) > 0.05
+
+
+def test_importance_and_hamiltonian_draws_agree() -> None:
+    scores, observed, v = simulate(tables=2, rows=800, seed=3)
+    tensors = [torch.from_numpy(part) for part in (scores, observed, v)]
+    stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3, tensors[2]))
+    mode = stage.learn_variances()
+    drawn, enough = stage._resample(*mode, draws=1000, seed=1)
+    assert bool(enough.all())
+    chains = stage._hamiltonian(*mode, draws=250, chains=4, seed=1, every=1).flatten(0, 1)
+    deviation = chains.std(0)
+    assert float(((drawn.mean(0) - chains.mean(0)) / deviation).abs().max()) < 0.3
+    assert float((drawn.std(0) / deviation - 1).abs().max()) < 0.3
+    one = stage.of_tables(torch.tensor([1]))
+    assert torch.allclose(one.log_density(mode[0][[1]]), stage.log_density(mode[0])[[1]])

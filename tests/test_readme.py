@@ -61,7 +61,9 @@ def test_the_example_that_opens_a_run_runs(monkeypatch: pytest.MonkeyPatch, tmp_
     assert classifier.frontier_.equals(model.frontier)  # type: ignore[attr-defined]
     listed = README.split("then holds")[1].split("![")[0]
     files = set(re.findall(r"`([\w.]+\.(?:json|csv|png|pt|safetensors))`", listed))
-    assert files - {"faces.png"} == {path.name for path in Path("runs/demo").iterdir()}
+    assert files - {"faces.png", "check.png", "effects.png"} == {
+        path.name for path in Path("runs/demo").iterdir()
+    }
 
 
 def test_the_quickstart_runs(adult: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

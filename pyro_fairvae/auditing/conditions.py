@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,9 @@ class AuditedConditions:
         encoder, x = None, np.zeros((len(rows), 0), dtype=np.float32)
         if X is not None:
             frame = as_frame(X)[kept]
-            encoder = TableEncoder.learn(frame)
+            with warnings.catch_warnings():  # columns that say nothing are no news here
+                warnings.simplefilter("ignore", UserWarning)
+                encoder = TableEncoder.learn(frame)
             x = encoder.encode(frame)
         table = Observed(
             torch.from_numpy(x),

@@ -288,23 +288,6 @@ def test_probabilities_need_groups_and_names_of_their_own(made: Made, proba: pd.
         tiny().fit(made.X, made.y_obs, made.a_obs, proxy_proba=wrong)
 
 
-def test_a_channel_that_nothing_identifies_is_warned_of(made: Made, seen: list[Any]) -> None:
-    every = list(made.X)
-    with (
-        pytest.raises(TrainingBegan),
-        pytest.warns(UserWarning, match="names every feature.*only the form of the channel"),
-    ):
-        tiny(withholding_depends_on=[*every, "label"]).fit(made.X, made.y_obs, made.a_obs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for given in (
-            {"withholding_depends_on": every[:-1]},
-            {"withholding_depends_on": every[:-1], "proxies": every[-1:]},
-        ):
-            with pytest.raises(TrainingBegan):
-                tiny(**given).fit(made.X, made.y_obs, made.a_obs)
-
-
 def test_miscalibrated_probabilities_are_warned_of(seen: list[Any]) -> None:
     table = made_table(2000)
     wrong = np.where(table.a == "f", 0.1, 0.9)

@@ -53,6 +53,12 @@ class RecoverConfig:
 
     def __post_init__(self) -> None:
         check_simulated(self.dataset)
+        require(
+            self.proxies is None,
+            f"proxies {list(self.proxies or ())} were given, but who withholds in {self.dataset} is simulated; "
+            "leave them out, or choose a data set whose withholding is recorded.",
+            "proxies",
+        )
         for case in self.cases():
             case.missingness()
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}.")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from pyro_fairvae.guides import FactoredGuide
 
+from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data import Missingness, Splits, split, synthetic
@@ -17,6 +18,7 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.posterior.summaries import guide_draws, summarise
+from pyro_fairvae.studies.recovery import RecoverConfig
 
 SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 512, "samples": 10}
 SPARSE = Missingness((0.8, 0.4))
@@ -132,3 +134,8 @@ def test_a_prior_worth_many_people_weighs_as_many(told: tuple[Splits, np.ndarray
     for value in range(2):
         exact = closed_form(channel, group, splits, value).mean[1].item()
         assert rates(fitted)[1 - value] == pytest.approx(exact, abs=0.002)
+
+
+def test_proxies_of_simulated_withholding_are_refused() -> None:
+    with pytest.raises(InputError, match="officer.* were given, but who withholds in adult is simulated"):
+        RecoverConfig(proxies=("officer",))

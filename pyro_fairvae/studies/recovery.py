@@ -55,8 +55,8 @@ class RecoverConfig:
         check_simulated(self.dataset)
         require(
             self.proxies is None,
-            f"proxies {list(self.proxies or ())} were given, but who withholds in {self.dataset} is simulated; "
-            "leave them out, or choose a data set whose withholding is recorded.",
+            f"proxies {list(self.proxies or ())} were given, but who withholds in {self.dataset} is "
+            "simulated; leave them out, or choose a data set whose withholding is recorded.",
             "proxies",
         )
         for case in self.cases():

@@ -137,5 +137,5 @@ def test_a_prior_worth_many_people_weighs_as_many(told: tuple[Splits, np.ndarray
 
 
 def test_proxies_of_simulated_withholding_are_refused() -> None:
-    with pytest.raises(InputError, match="officer.* were given, but who withholds in adult is simulated"):
+    with pytest.raises(InputError, match=r"officer.* were given, but who withholds in adult is simulated"):
         RecoverConfig(proxies=("officer",))

@@ -84,7 +84,7 @@ class AuditedConditions:
         odds, tilt = weights - 1, None
         if self.design is not None:
             odds = np.exp(weights[:size])
-            tilt = self.design @ weights[size:, None]
+            tilt = (self.design @ weights[size:])[:, None, None]
         withheld = np.clip(odds / (1 + odds), 0, 1 - 1e-9)
         plain = channel("a", groups)
         return check_withholding(

@@ -245,29 +245,28 @@ class Channel:
         log_likelihood = torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
         if tilt is None:
             return log_likelihood
-        withheld = self._withheld.to(tilt)[observed]  # (…, rows, attributes)
-        if tilt.dim() == 4:
-            withheld = withheld.unsqueeze(-2)
+        withheld = self._withheld.to(tilt)[observed].unsqueeze(-1)  # (…, rows, attributes, 1)
+        if tilt.dim() == 5:
+            withheld = withheld.unsqueeze(-3)
             log_likelihood = log_likelihood.unsqueeze(-2) if cell is None else log_likelihood
-        normaliser = self._log_normaliser(matrix, tilt, cell)
-        return log_likelihood + (tilt * withheld).sum(-1, keepdim=True) - normaliser
+        return log_likelihood + (tilt * withheld).sum(-2) - self._log_normaliser(matrix, tilt, cell)
 
     def tilted(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None = None) -> Tensor:
         r"""P(observed | latent, v), (members, rows, …, values, outcomes): withholding depends on v, too.
 
         .. math:: P(\tilde a|a,v) = P(\tilde a|a) \prod_j
-                  \frac{e^{t_j [\tilde a_j = ∅]}}{1 - p_{ja} + p_{ja} e^{t_j}},
+                  \frac{e^{t_{ja} [\tilde a_j = ∅]}}{1 - p_{ja} + p_{ja} e^{t_{ja}}},
                   \quad p_{ja} = P(\tilde a_j = ∅|a),
 
-        so the logit of withholding attribute j is that of the plain channel plus t_j, and the other outcomes
+        so the logit of withholding attribute j is that of the plain channel plus t, and the other outcomes
         keep their proportions. ``matrix`` is (members, values, outcomes), ``tilt`` is t,
-        (members, rows, attributes) or (members, rows, classes, attributes), and ``cell`` is that of
-        :meth:`cell`, which a crossed channel needs.
+        (members, rows, attributes, values) or (members, rows, classes, attributes, values), with one value if
+        t is the same for all, and ``cell`` is that of :meth:`cell`, which a crossed channel needs.
         """
         tilt, cell = _aligned(tilt, cell)
         plain = self._of_rows(matrix, tilt, cell)
-        raised = tilt @ self._withheld.to(tilt).T  # (members, rows, …, outcomes)
-        return plain * (raised.unsqueeze(-2) - self._log_normaliser(matrix, tilt, cell).unsqueeze(-1)).exp()
+        raised = tilt.mT @ self._withheld.to(tilt).T  # (members, rows, …, values or 1, outcomes)
+        return plain * (raised - self._log_normaliser(matrix, tilt, cell).unsqueeze(-1)).exp()
 
     @cached_property
     def _withheld(self) -> Tensor:
@@ -276,7 +275,7 @@ class Channel:
         return torch.from_numpy(self.attributes.outcome_parts == sizes)
 
     def _log_normaliser(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
-        """Σ_j log(1 − p_ja + p_ja exp t_j), (members, rows, …, values)."""
+        """Σ_j log(1 − p_ja + p_ja exp t_ja), (members, rows, …, values)."""
         withheld = self._withheld.to(matrix)
         tiny = torch.finfo(matrix.dtype).tiny  # where ∅, or all else, is impossible
         # Both shares are summed from their outcomes: 1 − p would be inexact near p = 1.
@@ -284,12 +283,12 @@ class Channel:
             self._of_rows((matrix @ share).clamp(min=tiny).log(), tilt, cell).mT
             for share in (withheld, 1 - withheld)
         )  # (members, rows or 1, …, attributes, values)
-        return torch.logaddexp(log_rest, log_p + tilt.unsqueeze(-1)).sum(-2)
+        return torch.logaddexp(log_rest, log_p + tilt).sum(-2)
 
     def _of_rows(self, of_values: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
         """(members, values, k) with the dimensions of ``tilt`` between members and values."""
         if cell is None:
-            return of_values.unflatten(0, (-1, *(1,) * (tilt.dim() - 2)))
+            return of_values.unflatten(0, (-1, *(1,) * (tilt.dim() - 3)))
         return self.in_cell(of_values, cell)
 
     def initial_concentration(self, row: int, observed: Tensor) -> Tensor:
@@ -324,7 +323,7 @@ class Channel:
 
 def _aligned(tilt: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Both with classes after the rows if one of them has classes."""
-    if cell is None or cell.dim() == tilt.dim() - 1:
+    if cell is None or cell.dim() == tilt.dim() - 2:
         return tilt, cell
     return (tilt.unsqueeze(2), cell) if cell.dim() == 3 else (tilt, cell.unsqueeze(2))
 

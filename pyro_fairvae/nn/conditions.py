@@ -168,13 +168,15 @@ class Conditions(nn.Module):
         return torch.eye(self.classes).to(self.shares) - self.shares.unsqueeze(-2)
 
     def tilt(self, features: Tensor, coefficients: Tensor) -> Tensor:
-        """t = w·v, (members, rows, attributes); with the label in v (members, rows, classes, attributes).
+        """t = w·v, (members, rows, attributes, 1), with the label in v with classes after the rows.
 
         ``features`` is the result of :meth:`features`, ``coefficients`` is w, (members, attributes, width).
         """
         of_x, of_y = coefficients.split([self.width - self.classes, self.classes], dim=-1)
         tilt = features @ of_x.mT
-        return tilt.unsqueeze(-2) + (self.labels @ of_y.mT).unsqueeze(-3) if self.classes else tilt
+        if self.classes:
+            tilt = tilt.unsqueeze(-2) + (self.labels @ of_y.mT).unsqueeze(-3)
+        return tilt.unsqueeze(-1)
 
     def relative(self, coefficients: Tensor) -> Tensor:
         """w, (…, members, attributes, width), with categories relative to the average of people.

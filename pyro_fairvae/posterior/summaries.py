@@ -23,7 +23,9 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
-from pyro_fairvae.posterior.second_stage import ChannelPosterior, ScoredRows, SecondStage, recalibrated
+from pyro_fairvae.posterior.scored_rows import ScoredRows, recalibrated
+from pyro_fairvae.posterior.second_stage import SecondStage
+from pyro_fairvae.posterior.stage_draws import ChannelPosterior, channel_posterior, sample
 from pyro_fairvae.posterior.withholding_check import CheckSummary, WithholdingCheck, check_withholding
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed, in_pieces
@@ -276,11 +278,11 @@ def _calibrate(
             dependence.cell,
         )
     stage = SecondStage(channel, rows, scales, owners)
-    mode = stage.learn_variances()
-    posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed))
+    mode = stage.maximise()
+    posterior = channel_posterior(stage, sample(stage, *mode, draws, CHAINS, seed))
     rates = [row[..., e].cpu().numpy() for row in posterior.rows for e in range(row.shape[-1])]
     if max(map(_r_hat, rates)) > DISAGREEMENT:
-        posterior = stage.posterior(stage.sample(*mode, draws, CHAINS, seed, every=LONGER))
+        posterior = channel_posterior(stage, sample(stage, *mode, draws, CHAINS, seed, every=LONGER))
     effects = None
     if dependence is not None:
         conditions, free = dependence.conditions, dependence.has_effect(channel)
@@ -290,7 +292,7 @@ def _calibrate(
     checks: list[WithholdingCheck | None] = []
     for table in range(len(scores) if checked is not None else 0):
         assert checked is not None
-        checks.append(_check(checked, channel, scores, posterior, dependence, table))
+        checks.append(_check(checked, stage, posterior, scores, dependence, table))
     return Calibrated(
         ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]),
         bins,
@@ -316,26 +318,32 @@ def _all_stated(channel: Channel, bins: Bins, draws: int, seed: int) -> ChannelD
 
 def _check(
     train: Observed,
-    channel: Channel,
-    scores: Tensor,
+    stage: SecondStage,
     posterior: ChannelPosterior,
+    scores: Tensor,
     dependence: Dependence | None,
     table: int,
 ) -> WithholdingCheck | None:
     """The check of one table, at the posterior means."""
-    tilt = None
-    if dependence is not None:
-        conditions = dependence.conditions.take([table])
-        effects = posterior.effects.mean((0, 1))[[table]].to(dependence.features)
-        tilt = conditions.tilt(dependence.features[[table]], effects)[0].double().cpu().numpy()
+    mean, tilt = posterior.mean[[table]], None
+    if dependence is None:
+        shares = recalibrated(scores[table], stage.split(mean).recalibration[0])
+    else:
+        of_table = stage.of_tables(torch.tensor([table]))
+        predictors = of_table.predictors(mean)[0]
+        if predictors.shape[-2] == 1:  # no label, or one that is known
+            predictors = predictors.squeeze(-2)
+        shares = of_table.log_shares(predictors).exp()
+        tilt = of_table.tilt(predictors)
     return check_withholding(
         train,
-        channel,
-        recalibrated(scores[table], posterior.recalibration[table]).cpu().numpy(),
+        stage.channel,
+        shares.cpu().numpy(),
         [row[table].cpu().numpy() for row in posterior.at_mean],
         None if dependence is None else dependence.conditions,
-        tilt,
+        None if tilt is None else tilt.cpu().numpy(),
         table,
+        by_group=True,
     )
 
 

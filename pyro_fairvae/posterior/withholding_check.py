@@ -14,12 +14,13 @@ who state their group. For indicators A of the categories of a column the statis
 
 with instruments Z, the shares h of the groups and v, and B such that m does not depend, to first order, on
 the estimates of o and w (Neyman 1959). It is χ² where the model holds. For a column that is in v already, A
-also has the products of its categories and the shares: its effect may differ between groups.
+also has the products of its categories and the shares: its effect may differ between groups. Where the model
+lets it differ (:mod:`.second_stage`), Z has the products of shares and v, and columns in v are not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
@@ -38,6 +39,8 @@ BINS = 8  # of a number, and of the scores
 FEWEST = 30  # rows of a category; smaller ones are one
 REJECTED = 0.01  # p-values below it reject the assumption
 MOST_SUGGESTED = 6
+AT_ONCE = 1 << 13  # rows in memory at once
+SMALL = 1e-8  # relative to the largest singular value
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,12 @@ class ColumnCheck:
     p_value: float
     categories: tuple[CategoryCheck, ...]
     in_v: bool = False
+    attribute: str = ""  # that is withheld, where there are several
+
+    @property
+    def words(self) -> str:
+        """Its name, with the attribute where there are several."""
+        return f"{self.name} (for {self.attribute})" if self.attribute else self.name
 
     @property
     def candidate(self) -> bool:
@@ -148,7 +157,7 @@ class WithholdingCheck:
 
     def suggestions(self) -> list[str]:
         """Columns to put into ``withholding_depends_on``, those that explain most first."""
-        return [column.name for column in self.against() if column.candidate]
+        return list(dict.fromkeys(column.name for column in self.against() if column.candidate))
 
     def in_words(self) -> str:
         """One line: whether the assumption is rejected, by what, and what to do."""
@@ -156,7 +165,7 @@ class WithholdingCheck:
             return (
                 f"Check of the assumption on withholding: nothing speaks against it (p = {self.p_value:.2g})."
             )
-        against = ", ".join(column.name for column in self.against()[:MOST_SUGGESTED])
+        against = ", ".join(column.words for column in self.against()[:MOST_SUGGESTED])
         words = (
             f"The assumption on withholding is REJECTED (p {_small(self.p_value)}), so the rates below are "
             f"not to be trusted: withholding differs with {against} in ways it does not allow."
@@ -178,6 +187,10 @@ def _small(p_value: float) -> str:
     return f"= {p_value:.2g}" if p_value >= 1e-6 else "< 1e-6"
 
 
+_Columns = Callable[[slice], np.ndarray]
+_Nuisance = Callable[[slice], tuple[np.ndarray, np.ndarray]]
+
+
 @dataclass(frozen=True)
 class _Partition:
     """The category of each row, −1 for none, and what the categories are called."""
@@ -196,12 +209,14 @@ def check_withholding(
     tilt: np.ndarray | None = None,
     table: int = 0,
     by_scores: bool = True,
+    by_group: bool = False,
 ) -> WithholdingCheck | None:
     """Compare who withholds with what the channel predicts; None for a channel that it cannot be done for.
 
-    ``scores`` are h, cross-fitted and recalibrated, (rows, values); ``rows`` are the rows of the channel at
-    the mean of v, on their supports; ``tilt`` is w·v, (rows, attributes), or (rows, classes, attributes) with
-    the label in v. Bins of the scores are left out without ``by_scores``. It needs a channel in which nobody
+    ``scores`` are h, cross-fitted and recalibrated, (rows, groups); ``rows`` are the rows of the channel at
+    the mean of v, on their supports; ``tilt`` is what v adds to the logit of ∅, (rows, attributes, groups or
+    1). With the label in v both have classes after the rows. With ``by_group`` the effects of v may differ
+    between groups. Bins of the scores are left out without ``by_scores``. It needs a channel in which nobody
     misstates and every attribute is withheld by itself.
     """
     attributes = channel.attributes
@@ -213,37 +228,40 @@ def check_withholding(
         return None
     a_obs, y_obs = (part[table] if part.dim() == 2 else part for part in (train.a_obs, train.y_obs))
     outcome, label = a_obs.cpu().numpy(), y_obs.cpu().numpy()
-    kept = np.ones(len(outcome), dtype=bool)
-    if tilt is not None and tilt.ndim == 3:  # only where the label is stated
-        kept = label < train.classes
-        tilt = tilt[np.arange(len(label)), np.where(kept, label, 0)]
+    if tilt is None:
+        tilt = np.zeros((len(outcome), len(attributes.names), 1))
+    by_label = tilt.ndim == 4
+    # Where the label matters, only rows that state it can be checked.
+    kept = label < train.classes if by_label or channel.by_label else np.ones(len(outcome), dtype=bool)
+    known = np.where(kept, label, 0)
+    if by_label:
+        tilt = tilt[np.arange(len(label)), known]
+    if scores.ndim == 3:
+        scores = scores[np.arange(len(label)), known]
     cell = np.zeros(len(outcome), dtype=int)
     if channel.crossed:
         cells = [channel.cell(piece if piece.dim() == 2 else piece[table]) for piece in in_pieces(train.x)]
         cell = torch.cat(cells, dim=1)[0].cpu().numpy()
         if channel.by_label:
-            cell = cell[np.arange(len(label)), np.where(kept, label, 0)]
+            cell = cell[np.arange(len(label)), known]
     crossed = {column.name for column in channel.crossed}  # which rows by cell fit exactly
     partitions = _partitions(train, scores, label, table)[0 if by_scores else 1 :]
-    partitions = [partition for partition in partitions if partition.name not in crossed]
-    features = None
+    in_v = set() if conditions is None else set(conditions.names)
+    partitions = [
+        partition
+        for partition in partitions
+        if partition.name not in crossed and not (by_group and partition.name in in_v)
+    ]
+    features = np.zeros((len(outcome), 0))
     if conditions is not None:
         features = _features(train, conditions, table)
         if conditions.classes:
-            shares = conditions.labels[table].cpu().numpy()
-            features = np.concatenate([features, shares[np.where(kept, label, 0)]], axis=1)
-    found: dict[str, list[ColumnCheck]] = {}
+            features = np.c_[features, conditions.labels[table].cpu().numpy()[known]]
+    columns = []
     for j, attribute in enumerate(attributes.names):
-        t = np.zeros(len(outcome)) if tilt is None else tilt[:, j]
-        residual = _Residual.make(channel, attribute, outcome, scores, rows, t, cell)
-        instruments = residual.instruments if features is None else np.c_[residual.instruments, features]
-        for partition in partitions:
-            in_v = conditions is not None and partition.name in conditions.names
-            checked = residual.check(partition, instruments, features, scores if in_v else None, kept)
-            if checked is not None:
-                prefix = f"{attribute}: " if len(attributes.names) > 1 else ""
-                found.setdefault(prefix, []).append(checked)
-    columns = [column for several in found.values() for column in several]
+        residual = _Residual.make(channel, attribute, outcome, scores, rows, tilt[:, j], cell, kept)
+        of = attribute if len(attributes.names) > 1 else ""
+        columns += residual.check(partitions, features[kept], scores[kept], in_v, by_group, of)
     if not columns:
         return None
     return WithholdingCheck(
@@ -260,12 +278,14 @@ def _given_others(channel: Channel, row: Row) -> bool:
 
 @dataclass(frozen=True)
 class _Residual:
-    """The residual e of one attribute, and its slopes along the odds of each row of its channel."""
+    """The residual e of one attribute, and its slopes along the log-odds of each row of its channel."""
 
+    kept: np.ndarray  # which rows are checked; the rest is of these
     withheld: np.ndarray  # (rows,)
-    predicted: np.ndarray  # Σ_a [ã = a] o_a e^t, (rows,)
-    slopes: np.ndarray  # of e along the odds, (rows, channel's rows)
-    instruments: np.ndarray  # shares of the groups of each row of the channel
+    slopes: np.ndarray  # −[ã = a] o_a e^t, (rows, channel's rows)
+    shares: np.ndarray  # of the groups of each row of the channel
+    value: np.ndarray  # the value that each row of the channel is of
+    fourth: np.ndarray  # E[e⁴|x], (rows,)
     variance: np.ndarray  # of e given x, (rows,)
 
     @staticmethod
@@ -277,76 +297,175 @@ class _Residual:
         rows: Sequence[np.ndarray],
         tilt: np.ndarray,
         cell: np.ndarray,
+        kept: np.ndarray,
     ) -> _Residual:
         j = channel.attributes.names.index(attribute)
         stated = channel.attributes.outcome_parts[outcome, j]
-        size = len(channel.attributes.values[j])
-        slopes, instruments, odds = [], [], []
+        slopes, shares, values = [], [], []
+        variance, fourth = np.zeros(len(outcome)), np.zeros(len(outcome))
         for row, probabilities in zip(channel.rows, rows, strict=True):
             if row.attribute != attribute:
                 continue
-            place = row.outcomes.index(UNAVAILABLE)
-            odds.append(probabilities[place] / max(1 - probabilities[place], 1e-9))
-            values = np.unique(channel.attributes.group_parts[row.groups, j])
+            p = probabilities[row.outcomes.index(UNAVAILABLE)]
+            (value,) = np.unique(channel.attributes.group_parts[row.groups, j])
+            of_value = tilt[:, row.groups[0] if tilt.shape[1] > 1 else 0]
+            odds = p / max(1 - p, 1e-9) * np.exp(of_value)
             inside = np.isin(cell, row.cells)
-            slopes.append(np.where(inside & np.isin(stated, values), -np.exp(tilt), 0.0))
-            instruments.append(inside * scores[:, row.groups].sum(1))
-        along, shares = np.stack(slopes, axis=1), np.stack(instruments, axis=1)
-        variance = np.exp(tilt) * (shares @ np.array(odds))
-        return _Residual(stated == size, -along @ np.array(odds), along, shares, variance)
+            share = inside * scores[:, row.groups].sum(1)
+            slopes.append(np.where(inside & (stated == value), -odds, 0.0))
+            shares.append(share)
+            values.append(value)
+            variance += share * odds
+            fourth += share * (odds + odds**4) / (1 + odds)
+        withheld = stated == len(channel.attributes.values[j])
+        return _Residual(
+            kept,
+            withheld[kept],
+            np.stack(slopes, axis=1)[kept],
+            np.stack(shares, axis=1)[kept],
+            np.array(values),
+            fourth[kept],
+            variance[kept].clip(min=1e-9),
+        )
 
     def check(
         self,
-        partition: _Partition,
-        instruments: np.ndarray,
-        features: np.ndarray | None,
-        scores: np.ndarray | None,
-        kept: np.ndarray,
-    ) -> ColumnCheck | None:
-        """The statistic of a column, and its categories."""
-        inside = kept & (partition.category >= 0)
-        codes, names = _merged(partition.category[inside], partition.names)
-        if len(names) < 2:
-            return None
-        residual = (self.withheld - self.predicted)[kept]
-        weight = 1 / self.variance[kept].clip(min=1e-9)
-        indicators = np.zeros((int(kept.sum()), len(names)))
-        indicators[np.flatnonzero(inside[kept]), codes] = 1
-        columns = indicators
-        if scores is not None:  # the column itself is in v, so its products with the scores are checked
-            products = indicators[:, :, None] * scores[kept][:, None, :-1]
-            columns = np.c_[indicators, products.reshape(len(products), -1)]
-        slopes = self.slopes[kept]
-        if features is not None:
-            slopes = np.c_[slopes, -self.predicted[kept, None] * features[kept]]
-        z, weighted = instruments[kept], weight[:, None] * slopes
-        # B makes the mean of (A − BZ) times the slopes 0.
-        b = np.linalg.lstsq((z.T @ weighted).T, (columns.T @ weighted).T, rcond=1e-8)[0].T
-        rest = weight[:, None] * (columns - z @ b.T)
-        moments, variance = rest.T @ residual, (rest / weight[:, None]).T @ rest
-        statistic, degrees = _quadratic(moments, variance)
-        people = indicators.sum(0)
-        observed = indicators.T @ self.withheld[kept] / people
-        # As above with equal weights: differences in numbers of people.
-        b = np.linalg.lstsq((z.T @ slopes).T, (indicators.T @ slopes).T, rcond=1e-8)[0].T
-        plain = indicators - z @ b.T
-        expected = observed - plain.T @ residual / people
-        errors = np.sqrt((plain**2).T @ self.variance[kept]) / people
-        categories = tuple(
-            CategoryCheck(name, int(rows), float(o), float(e), float(s))
-            for name, rows, o, e, s in zip(names, people, observed, expected, errors, strict=True)
-        )
-        p_value = float(stats.chi2.sf(statistic, degrees)) if degrees else 1.0
-        return ColumnCheck(partition.name, statistic, degrees, p_value, categories, scores is not None)
+        partitions: Sequence[_Partition],
+        features: np.ndarray,
+        scores: np.ndarray,
+        in_v: set[str],
+        by_group: bool,
+        attribute: str,
+    ) -> list[ColumnCheck]:
+        """The statistic of each column, and its categories."""
+        checked = []
+        for partition in partitions:
+            category = partition.category[self.kept]
+            codes, names = _merged(category, partition.names)
+            if len(names) > 1:
+                checked.append((partition.name, codes, names))
+        if not checked:
+            return []
+
+        def columns(piece: slice) -> np.ndarray:
+            """Indicators of categories, and for columns in v their products with the scores, side by side."""
+            blocks = []
+            for name, codes, names in checked:
+                indicators = (codes[piece, None] == np.arange(len(names))).astype(float)
+                blocks.append(indicators)
+                if name in in_v:
+                    products = indicators[:, :, None] * scores[piece, None, :-1]
+                    blocks.append(products.reshape(len(products), -1))
+            return np.concatenate(blocks, axis=1)
+
+        def nuisance(piece: slice) -> tuple[np.ndarray, np.ndarray]:
+            """Instruments Z, and slopes of e along the channel's rows and the effects of v."""
+            instruments, slopes = [self.shares[piece]], [self.slopes[piece]]
+            together = (
+                [self.value == value for value in np.unique(self.value)] if by_group else [self.value >= 0]
+            )
+            for same in together:
+                for several in (instruments, slopes):
+                    several.append(several[0][:, same].sum(1, keepdims=True) * features[piece])
+            return np.concatenate(instruments, axis=1), np.concatenate(slopes, axis=1)
+
+        weighted = _Moments.make(self, columns, nuisance, 1 / self.variance)
+        # With equal weights moments are numbers of people.
+        counted = _Moments.make(self, columns, nuisance, np.ones_like(self.variance))
+        blocks, first = [], 0
+        for name, _, names in checked:
+            blocks.append(slice(first, first + len(names) * (scores.shape[1] if name in in_v else 1)))
+            first = blocks[-1].stop
+        found = []
+        statistics = weighted.statistics(self, columns, nuisance, 1 / self.variance, blocks)
+        for (name, codes, names), block, (statistic, degrees, spread) in zip(
+            checked, blocks, statistics, strict=True
+        ):
+            if not degrees:
+                continue
+            inside, place = codes >= 0, slice(block.start, block.start + len(names))
+            people = np.bincount(codes[inside], minlength=len(names))
+            observed = np.bincount(codes[inside], self.withheld[inside], len(names)) / people
+            expected = observed - counted.moments[place] / people
+            errors = np.sqrt(counted.variance.diagonal()[place].clip(min=0)) / people
+            categories = tuple(
+                CategoryCheck(category, int(rows), float(o), float(e), float(s))
+                for category, rows, o, e, s in zip(names, people, observed, expected, errors, strict=True)
+            )
+            # χ², or the gamma distribution that is as spread as the statistic where few people tell.
+            p_value = float(stats.gamma.sf(statistic, degrees**2 / spread, scale=spread / degrees))
+            found.append(ColumnCheck(name, statistic, degrees, p_value, categories, name in in_v, attribute))
+        return found
 
 
-def _quadratic(moments: np.ndarray, variance: np.ndarray) -> tuple[float, int]:
-    """m'V⁺m and the rank of V, relative to the size of its diagonal."""
+@dataclass(frozen=True)
+class _Moments:
+    """Sums over rows of A − BZ times e times weights."""
+
+    rest: np.ndarray  # (I, −B), so that A − BZ is its product with A and Z, (columns, columns + instruments)
+    moments: np.ndarray  # (columns,)
+    variance: np.ndarray  # (columns, columns)
+
+    @staticmethod
+    def make(of: _Residual, columns: _Columns, nuisance: _Nuisance, weight: np.ndarray) -> _Moments:
+        """B makes the mean of (A − BZ) times the slopes 0, so that errors of estimates hardly matter."""
+        along: Any = 0.0
+        sums: Any = 0.0
+        noise: Any = 0.0
+        residual = of.withheld + of.slopes.sum(1)
+        for piece in _pieces(len(weight)):
+            (instruments, slopes), of_columns = nuisance(piece), columns(piece)
+            both = np.concatenate([of_columns, instruments], axis=1)
+            weighted = both * weight[piece, None]
+            along = along + weighted.T @ slopes
+            sums = sums + weighted.T @ residual[piece]
+            noise = noise + (weighted * (weight * of.variance)[piece, None]).T @ both
+        size = of_columns.shape[1]
+        b = along[:size] @ np.linalg.pinv(along[size:], rcond=SMALL)
+        rest = np.c_[np.eye(size), -b]
+        return _Moments(rest, rest @ sums, rest @ noise @ rest.T)
+
+    def statistics(
+        self,
+        of: _Residual,
+        columns: _Columns,
+        nuisance: _Nuisance,
+        weight: np.ndarray,
+        blocks: Sequence[slice],
+    ) -> list[tuple[float, int, float]]:
+        """m'V⁻¹m of some of the columns, its mean and its variance where the model holds.
+
+        The variance is 2d, and more where e is far from normal and few rows weigh much.
+        """
+        whitened = [_whitening(self.variance[block, block]) for block in blocks]
+        spread = np.array([2.0 * white.shape[1] for white in whitened])
+        excess = of.fourth - 3 * of.variance**2
+        for piece in _pieces(len(weight)):
+            both = np.concatenate([columns(piece), nuisance(piece)[0]], axis=1) * weight[piece, None]
+            left = both @ self.rest.T
+            for k, (block, white) in enumerate(zip(blocks, whitened, strict=True)):
+                leverage = ((left[:, block] @ white) ** 2).sum(1)
+                spread[k] += leverage**2 @ excess[piece]
+        return [
+            (
+                float(((self.moments[block] @ white) ** 2).sum()),
+                white.shape[1],
+                max(2.0 * white.shape[1], float(s)),
+            )
+            for block, white, s in zip(blocks, whitened, spread, strict=True)
+        ]
+
+
+def _pieces(rows: int) -> list[slice]:
+    return [slice(first, first + AT_ONCE) for first in range(0, rows, AT_ONCE)]
+
+
+def _whitening(variance: np.ndarray) -> np.ndarray:
+    """W with W W' = V⁺, (columns, rank of V), relative to the size of its diagonal."""
     scale = np.sqrt(np.diag(variance).clip(min=1e-300))
     values, vectors = np.linalg.eigh(variance / np.outer(scale, scale))
     large = values > 1e-6 * values[-1]
-    along = vectors.T @ (moments / scale)
-    return float((along[large] ** 2 / values[large]).sum()), int(large.sum())
+    return np.asarray(vectors[:, large] / np.sqrt(values[large]) / scale[:, None])
 
 
 def _combined(p_values: np.ndarray) -> float:
@@ -388,8 +507,8 @@ def _by_feature(columns: Columns, x: np.ndarray, name: str, suffix: str) -> _Par
 
 
 def _merged(category: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Codes of the categories with enough rows, all smaller ones as one."""
-    counts = np.bincount(category, minlength=len(names))
+    """Codes of the categories with enough rows, all smaller ones as one; −1 stays."""
+    counts = np.bincount(category[category >= 0], minlength=len(names))
     large = np.flatnonzero(counts >= FEWEST)
     code = np.full(len(names), len(large))
     code[large] = np.arange(len(large))
@@ -399,7 +518,7 @@ def _merged(category: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, lis
         code[code == len(large)] = int(counts[large].argmin())
     elif rest:
         kept.append("others")
-    return code[category], kept
+    return np.where(category >= 0, code[category], -1), kept
 
 
 def _features(train: Observed, conditions: Conditions, table: int) -> np.ndarray:

@@ -172,7 +172,7 @@ def _check(check: CheckSummary | None, folder: Path) -> list[Block]:
     figure, columns = folder / "check.svg", shown_columns(check)
     draw_check(figure, check)
     alt = "; ".join(
-        f"{column.name} {category.name}: recorded {category.observed:.3f}, predicted {category.expected:.3f}"
+        f"{column.words} {category.name}: recorded {category.observed:.3f}, predicted {category.expected:.3f}"
         for column in columns
         for category in column.categories
     )

@@ -99,7 +99,7 @@ def suggestion_lines(check: CheckSummary) -> list[list[str]]:
 def _column_cells(column: ColumnCheck) -> list[str]:
     worst = max(column.categories, key=lambda category: category.distance)
     return [
-        column.name, f"{column.statistic:.1f}", str(column.degrees), f"{column.p_value:.2g}", worst.name,
+        column.words, f"{column.statistic:.1f}", str(column.degrees), f"{column.p_value:.2g}", worst.name,
         f"{worst.observed:.3f}", f"{worst.expected:.3f}",
     ]  # fmt: skip
 

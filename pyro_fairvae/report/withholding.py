@@ -84,7 +84,7 @@ def _draw_column(panel: Axes, column: ColumnCheck) -> None:
     )
     panel.set_ylim(len(categories) - 0.5, -0.5)
     panel.tick_params(axis="x", labelsize=8)
-    name = "probability of the group" if column.name == SCORES else column.name
+    name = "probability of the group" if column.name == SCORES else column.words
     p_value = f"p = {column.p_value:.2g}" if column.p_value >= 1e-6 else "p < 1e-6"
     title = "\n".join([*textwrap.wrap(f"by {_short(name, 60)}", 40), p_value])
     panel.set_title(title, fontsize=9, loc="left", parse_math=False)

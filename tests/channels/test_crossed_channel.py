@@ -57,7 +57,7 @@ def test_the_likelihood_is_that_of_the_cell() -> None:
     observed = torch.tensor([0, 4, 8, 5])
     cell = made.cell(x)
     assert cell.tolist() == [[[2 * m, 2 * m + 1] for m in month.tolist()]]
-    for tilt in (None, torch.randn(2, 4, 2).double(), torch.randn(2, 4, 2, 2).double()):
+    for tilt in (None, torch.randn(2, 4, 2, 4).double(), torch.randn(2, 4, 2, 2, 1).double()):
         found = made.log_likelihood(matrix, observed, tilt, cell).exp()
         if tilt is not None:
             whole = made.tilted(matrix, tilt, cell)
@@ -74,7 +74,9 @@ def test_the_likelihood_is_that_of_the_cell() -> None:
             expected = 1.0
             for j, row in enumerate(rows):
                 full = row if j == 0 else torch.zeros(3).double().index_copy(0, torch.tensor([o, 2]), row)
-                t = 0.0 if tilt is None else (tilt[k, i, y, j] if tilt.dim() == 4 else tilt[k, i, j])
+                t = 0.0
+                if tilt is not None:
+                    t = tilt[k, i, y, j, 0] if tilt.dim() == 5 else tilt[k, i, j, 2 * g + o]
                 raised = full * torch.tensor([0.0, 0.0, float(t)]).double().exp()
                 expected = expected * (raised / raised.sum())[said[j]]
             torch.testing.assert_close(found[k, i, y, 2 * g + o], torch.as_tensor(expected))
@@ -89,7 +91,7 @@ def test_equal_rows_in_all_cells_are_the_plain_channel(columns: list[Crossed], p
     draws, matrix = drawn(plain)
     same = [draws[row.groups[0]] for row in made.rows]
     x = torch.cat([torch.randn(5, 1), torch.eye(3)[[2, 0, 1, 1, 0]]], dim=-1).double()
-    observed, tilt = torch.tensor([0, 1, 2, 2, 1]), torch.randn(2, 5, 1).double()
+    observed, tilt = torch.tensor([0, 1, 2, 2, 1]), torch.randn(2, 5, 1, 1).double()
     for t in (None, tilt):
         expected = plain.log_likelihood(matrix, observed, t)
         found = made.log_likelihood(made.matrix(same), observed, t, made.cell(x))

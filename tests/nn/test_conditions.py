@@ -67,12 +67,12 @@ def test_tilt_is_the_product_with_every_column() -> None:
     w = torch.randn(2, 3, conditions.width, dtype=torch.float64)
     features = conditions.features(train.x)
     tilt = conditions.tilt(features, w)
-    assert tilt.shape == (2, 60, 2, 3)
+    assert tilt.shape == (2, 60, 2, 3, 1)
     for k, i, y, j in [(0, 0, 0, 0), (1, 30, 1, 2)]:
         v = torch.cat([features[k, i], conditions.labels[k, y]])
-        torch.testing.assert_close(tilt[k, i, y, j], v @ w[k, j])
+        torch.testing.assert_close(tilt[k, i, y, j, 0], v @ w[k, j])
     without = Conditions.learn(train, ("age",), members=2)
-    assert without.tilt(without.features(train.x), w[..., : without.width]).shape == (2, 60, 3)
+    assert without.tilt(without.features(train.x), w[..., : without.width]).shape == (2, 60, 3, 1)
 
 
 def test_members_with_their_own_rows_learn_from_them() -> None:

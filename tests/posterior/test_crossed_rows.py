@@ -14,7 +14,8 @@ from pyro_fairvae import FairSSVAEClassifier
 from pyro_fairvae.channels.channel import Crossed
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.inference.program import channel_of_groups
-from pyro_fairvae.posterior.second_stage import SHIFT, STRETCH, ScoredRows, SecondStage
+from pyro_fairvae.posterior.scored_rows import ScoredRows
+from pyro_fairvae.posterior.second_stage import FIRST_DEVIATION, SHIFT, STRETCH, SecondStage
 from pyro_fairvae.posterior.summaries import Calibrated, calibrate
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
@@ -96,18 +97,21 @@ def test_the_density_is_that_of_a_loop_over_rows(by_label: bool) -> None:
     q = draw.normal(size=(3, 1, sum(stage.sizes))) / 2
     found = stage.log_density(torch.from_numpy(q)).numpy()
     for n in range(3):
-        b_c, d, ratios, w = np.split(q[n, 0], np.cumsum(stage.sizes)[:-1])
+        b_c, d, ratios, w, delta = np.split(q[n, 0], np.cumsum(stage.sizes)[:-1])
+        delta = delta.reshape(2, 4)
         p = [softmax(np.r_[part, 0.0]) for part in ratios.reshape(4, 2)]  # of (a, cell)
         expected = sum(np.log(row).sum() for row in p)
         expected -= ((b_c - [0, 1]) ** 2 / 2 / np.array([SHIFT, STRETCH]) ** 2).sum()
-        expected -= (d**2).sum() / 2 / float(stage.freedom[0, 0]) ** 2 + (w**2 / scale**2).sum() / 2
+        expected -= (d**2).sum() / 2 / FIRST_DEVIATION**2 + (w**2 / scale**2).sum() / 2
+        expected -= (delta**2 / np.minimum(scale, FIRST_DEVIATION) ** 2).sum() / 2
         for i in range(6):
             total, s = 0.0, np.log(scores[0, i, 0] / scores[0, i, 1])
             for y in range(2):
                 design = np.r_[v[0, i], label_columns[0, y]]
                 h = softmax(np.r_[b_c @ [1.0, s] + d @ design, 0.0])
                 for a in range(2):
-                    row = p[2 * a + (y if by_label else place[0, i])] * np.exp(np.r_[0.0, 0.0, w @ design])
+                    row = p[2 * a + (y if by_label else place[0, i])]
+                    row = row * np.exp(np.r_[0.0, 0.0, (w + delta[a]) @ design])
                     total += labels[0, i, y] * h[a] * row[observed[0, i]] / row.sum()
             expected += np.log(total)
         assert found[n, 0] == pytest.approx(expected, rel=1e-9)

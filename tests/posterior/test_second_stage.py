@@ -12,7 +12,9 @@ from scipy import stats
 from scipy.special import expit, softmax
 
 from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.posterior.second_stage import FARTHEST, SHIFT, STRETCH, ScoredRows, SecondStage
+from pyro_fairvae.posterior.scored_rows import FARTHEST, ScoredRows
+from pyro_fairvae.posterior.second_stage import FIRST_DEVIATION, SHIFT, STRETCH, SecondStage
+from pyro_fairvae.posterior.stage_draws import by_chains, by_importance, channel_posterior, sample
 from pyro_fairvae.schema.attributes import Attributes
 
 TWO = Attributes.single(("0", "1"))
@@ -47,13 +49,13 @@ def test_the_density_is_that_of_a_loop_over_rows(labels: bool) -> None:
     found = stage.log_density(torch.from_numpy(q)).numpy()
     columns = 4 if labels else 2
     for t in range(2):
-        b_c, d, ratios, w = np.split(q[t], np.cumsum(stage.sizes)[:-1])
-        b_c, d, w = b_c.reshape(2, 3), d.reshape(2, columns), w.reshape(columns)
+        b_c, d, ratios, w, delta = np.split(q[t], np.cumsum(stage.sizes)[:-1])
+        b_c, d, w, delta = b_c.reshape(2, 3), d.reshape(2, columns), w, delta.reshape(3, columns)
         rows = [softmax(np.r_[part, 0.0]) for part in ratios.reshape(3, 3)]
         expected = sum(np.log(row).sum() for row in rows)  # Dir(1, 1, 1) and the Jacobian of softmax
         centre = np.c_[np.zeros(2), np.eye(2)]
         expected -= ((b_c - centre) ** 2 / 2 / np.array([SHIFT, STRETCH, STRETCH]) ** 2).sum()
-        expected -= (d**2).sum() / 2 / float(stage.freedom[t, 0]) ** 2 + (w**2).sum() / 2 / 0.7**2
+        expected -= ((d**2).sum() + (delta**2).sum()) / 2 / FIRST_DEVIATION**2 + (w**2).sum() / 2 / 0.7**2
         for i in range(5):
             log_h = np.log(made["scores"][t, i])
             s = np.clip(log_h[:2] - log_h[2], -FARTHEST, FARTHEST)
@@ -62,7 +64,7 @@ def test_the_density_is_that_of_a_loop_over_rows(labels: bool) -> None:
                 v = np.r_[made["v"][t, i], made["label_columns"][t, y]] if labels else made["v"][t, i]
                 h = softmax(np.r_[b_c @ np.r_[1.0, s] + d @ v, 0.0])
                 for a in range(3):
-                    tilted = rows[a] * np.exp(np.r_[0.0, 0.0, 0.0, w @ v])
+                    tilted = rows[a] * np.exp(np.r_[0.0, 0.0, 0.0, (w + delta[a]) @ v])
                     probability = (tilted / tilted.sum())[made["observed"][t, i]]
                     total += (made["labels"][t, i, y] if labels else 1.0) * h[a] * probability
             expected += np.log(total)
@@ -79,13 +81,13 @@ def test_the_information_is_the_expected_curvature() -> None:
     def log_likelihood(one: torch.Tensor, t: int, i: int, outcome: int) -> torch.Tensor:
         whole = torch.stack([one if k == t else q[k] for k in range(2)])
         observed = torch.full_like(stage.rows.observed, outcome)
-        return stage.row_log_likelihood(*stage.predictors(whole), stage.split(whole)[2], observed)[t, i]
+        return stage.row_log_likelihood(stage.predictors(whole), stage.split(whole).ratios, observed)[t, i]
 
     for t, i, outcome in product(range(2), range(5), range(4)):
         of_row = partial(log_likelihood, t=t, i=i, outcome=outcome)
         curvature = torch.autograd.functional.hessian(of_row, q[t])
         expected[t] -= of_row(q[t]).exp() * curvature
-    prior = torch.diag_embed(stage.precision + stage._row_precision(stage.split(q)[2]))
+    prior = torch.diag_embed(stage.precision + stage._row_precision(stage.split(q).ratios))
     assert torch.allclose(found - prior, expected, atol=1e-6)
 
 
@@ -96,7 +98,7 @@ def test_with_certain_scores_the_posterior_is_beta() -> None:
     scores = np.where(a[:, None] == np.arange(2), 1 - 1e-9, 1e-9)
     rows = ScoredRows.make(torch.from_numpy(scores)[None], torch.from_numpy(observed)[None], 3)
     stage = SecondStage(channel("a", TWO, "truthful"), rows)
-    posterior = stage.posterior(stage.sample(*stage.learn_variances(), draws=400, chains=4, seed=1))
+    posterior = channel_posterior(stage, sample(stage, *stage.maximise(), draws=400, chains=4, seed=1))
     for g in range(2):
         withheld = int((observed[a == g] == 2).sum())
         exact = stats.beta(1 + withheld, 1 + (a == g).sum() - withheld)
@@ -110,7 +112,7 @@ def test_nothing_withheld_gives_a_rate_near_0() -> None:
     observed = torch.arange(2).repeat(300)[None]
     scores = torch.full((1, 600, 2), 0.5, dtype=torch.float64)
     stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(scores, observed, 3))
-    posterior = stage.posterior(stage.sample(*stage.learn_variances(), draws=300, chains=4, seed=1))
+    posterior = channel_posterior(stage, sample(stage, *stage.maximise(), draws=300, chains=4, seed=1))
     assert all(float(row[..., 1].quantile(0.95)) < 0.03 for row in posterior.rows)
 
 
@@ -132,7 +134,7 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
     scores, observed, v = simulate(tables=8, rows=1200, seed=1)
     tensors = [torch.from_numpy(part) for part in (scores, observed, v)]
     stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3, tensors[2]))
-    posterior = stage.posterior(stage.sample(*stage.learn_variances(), draws=100, chains=2, seed=1))
+    posterior = channel_posterior(stage, sample(stage, *stage.maximise(), draws=100, chains=2, seed=1))
     many = np.random.default_rng(9).normal(size=(400_000, 2))
     effects = posterior.effects[..., 0, :].flatten(0, 1).mean(0).numpy()
     assert effects.mean(0) == pytest.approx([0.8, -0.5], abs=0.1)
@@ -145,7 +147,7 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
         assert drawn.mean() == pytest.approx(truth, abs=0.03)
     assert held >= 11  # of 16; 14.4 are expected
     plain = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3))
-    rates = plain.row_draws(plain.split(plain.learn_variances()[0])[2])
+    rates = plain.row_draws(plain.split(plain.maximise()[0]).ratios)
     assert abs(float(rates[0][:, 1].mean()) - expit(many @ np.array([0.8, -0.5])).mean()) > 0.05
 
 
@@ -153,10 +155,10 @@ def test_importance_and_hamiltonian_draws_agree() -> None:
     scores, observed, v = simulate(tables=2, rows=800, seed=3)
     tensors = [torch.from_numpy(part) for part in (scores, observed, v)]
     stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3, tensors[2]))
-    mode = stage.learn_variances()
-    drawn, enough = stage._resample(*mode, draws=1000, seed=1)
+    mode = stage.maximise()
+    drawn, enough = by_importance(stage, *mode, draws=1000, seed=1)
     assert bool(enough.all())
-    chains = stage._hamiltonian(*mode, draws=250, chains=4, seed=1, every=1).flatten(0, 1)
+    chains = by_chains(stage, *mode, draws=250, chains=4, seed=1, every=1).flatten(0, 1)
     deviation = chains.std(0)
     assert float(((drawn.mean(0) - chains.mean(0)) / deviation).abs().max()) < 0.3
     assert float((drawn.std(0) / deviation - 1).abs().max()) < 0.3

@@ -55,7 +55,7 @@ def checked(
     known: dict[str, Any] = {}
     if depends_on:
         conditions = Conditions.learn(train, depends_on, 1)
-        known = {"conditions": conditions, "tilt": (by_x * (x[:, 1] - x[:, 1].mean()))[:, None]}
+        known = {"conditions": conditions, "tilt": (by_x * (x[:, 1] - x[:, 1].mean()))[:, None, None]}
         theta = logit(RATES) + by_x * x[:, 1].mean()
         rates = expit(theta)
     else:

@@ -33,9 +33,7 @@ class ChannelPosterior:
     """Draws of a channel and of what its withholding depends on."""
 
     rows: list[Tensor]  # each row, averaged over the population, (chains, draws, tables, support)
-    at_mean: list[Tensor]  # posterior mean of each row at the mean of v, (tables, support)
     effects: Tensor  # w + δ of the average person, (chains, draws, tables, attributes, columns of v)
-    mean: Tensor  # posterior mean of the parameters, (tables, parameters)
     over_cells: dict[str, Tensor]  # P(∅|a) of a group whose rows are crossed, (chains, draws, tables)
 
 
@@ -146,12 +144,9 @@ def channel_posterior(stage: SecondStage, draws: Tensor) -> ChannelPosterior:
             rates = [population[r][:, stage.channel.rows[r].outcomes.index(UNAVAILABLE)] for r in several]
             over_cells[label].append((mass * torch.stack(rates)).sum(0) / mass.sum(0))
     parts = stage.split(draws)
-    mean = draws.mean((0, 1))
     return ChannelPosterior(
         [torch.stack(store).unflatten(0, draws.shape[:2]) for store in rows],
-        [row.mean((0, 1)) for row in stage.row_draws(parts.ratios)],
-        parts.effects + _of_average_person(some, mean, parts.differences),
-        mean,
+        parts.effects + _of_average_person(some, draws.mean((0, 1)), parts.differences),
         {label: torch.stack(rates).unflatten(0, draws.shape[:2]) for label, rates in over_cells.items()},
     )
 

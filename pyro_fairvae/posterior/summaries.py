@@ -25,7 +25,7 @@ from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.posterior.scored_rows import ScoredRows, recalibrated
 from pyro_fairvae.posterior.second_stage import SecondStage
-from pyro_fairvae.posterior.stage_draws import ChannelPosterior, channel_posterior, sample
+from pyro_fairvae.posterior.stage_draws import channel_posterior, sample
 from pyro_fairvae.posterior.withholding_check import CheckSummary, WithholdingCheck, check_withholding
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed, in_pieces
@@ -292,7 +292,7 @@ def _calibrate(
     checks: list[WithholdingCheck | None] = []
     for table in range(len(scores) if checked is not None else 0):
         assert checked is not None
-        checks.append(_check(checked, stage, posterior, scores, dependence, table))
+        checks.append(_check(checked, stage, mode[0], scores, dependence, table))
     return Calibrated(
         ChannelDraws(channel, [row.cpu().numpy() for row in posterior.rows]),
         bins,
@@ -319,18 +319,19 @@ def _all_stated(channel: Channel, bins: Bins, draws: int, seed: int) -> ChannelD
 def _check(
     train: Observed,
     stage: SecondStage,
-    posterior: ChannelPosterior,
+    mode: Tensor,
     scores: Tensor,
     dependence: Dependence | None,
     table: int,
 ) -> WithholdingCheck | None:
-    """The check of one table, at the posterior means."""
-    mean, tilt = posterior.mean[[table]], None
+    """The check of one table, at the mode of the posterior: means of skewed rates fit badly."""
+    q, tilt = mode[[table]], None
+    parts = stage.split(q)
     if dependence is None:
-        shares = recalibrated(scores[table], stage.split(mean).recalibration[0])
+        shares = recalibrated(scores[table], parts.recalibration[0])
     else:
         of_table = stage.of_tables(torch.tensor([table]))
-        predictors = of_table.predictors(mean)[0]
+        predictors = of_table.predictors(q)[0]
         if predictors.shape[-2] == 1:  # no label, or one that is known
             predictors = predictors.squeeze(-2)
         shares = of_table.log_shares(predictors).exp()
@@ -339,7 +340,7 @@ def _check(
         train,
         stage.channel,
         shares.cpu().numpy(),
-        [row[table].cpu().numpy() for row in posterior.at_mean],
+        [row[0].cpu().numpy() for row in stage.row_draws(parts.ratios)],
         None if dependence is None else dependence.conditions,
         None if tilt is None else tilt.cpu().numpy(),
         table,

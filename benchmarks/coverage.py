@@ -26,7 +26,8 @@ from pyro_fairvae.base.options import build
 from pyro_fairvae.data import Missingness, split, synthetic
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import skip_validation
-from pyro_fairvae.posterior.summaries import INTERVAL, guide_draws
+from pyro_fairvae.posterior.channel_draws import guide_draws
+from pyro_fairvae.posterior.summaries import INTERVAL
 from pyro_fairvae.report import align, draw_ranks
 from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
 

@@ -30,7 +30,8 @@ from scipy.special import expit, logit
 from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.posterior.summaries import INTERVAL, calibrate
+from pyro_fairvae.posterior.calibration import calibrate
+from pyro_fairvae.posterior.summaries import INTERVAL
 from pyro_fairvae.report import align
 from pyro_fairvae.schema.observed import Columns, Observed
 from pyro_fairvae.studies.joint_fits import once

@@ -47,13 +47,9 @@ if TYPE_CHECKING:
     from pyro_fairvae.inference.fit_result import Fit
     from pyro_fairvae.inference.settings import Settings
     from pyro_fairvae.inference.training import fit
-    from pyro_fairvae.posterior.summaries import (
-        ChannelDraws,
-        calibrate_fit,
-        guide_draws,
-        prior_draws,
-        summarise,
-    )
+    from pyro_fairvae.posterior.calibration import calibrate_fit
+    from pyro_fairvae.posterior.channel_draws import ChannelDraws, guide_draws, prior_draws
+    from pyro_fairvae.posterior.summaries import summarise
     from pyro_fairvae.risks import RISKS, RiskSettings, samples_for
     from pyro_fairvae.risks import register as register_risk
     from pyro_fairvae.schema.attributes import Attributes
@@ -103,7 +99,7 @@ _DEFINED_IN = {
     "Attributes": "pyro_fairvae.schema.attributes",
     "Audit": "pyro_fairvae.auditing.result",
     "Channel": "pyro_fairvae.channels.channel",
-    "ChannelDraws": "pyro_fairvae.posterior.summaries",
+    "ChannelDraws": "pyro_fairvae.posterior.channel_draws",
     "FairSSVAEClassifier": "pyro_fairvae.estimator.classifier",
     "Fit": "pyro_fairvae.inference.fit_result",
     "InputError": "pyro_fairvae.base.errors",
@@ -114,15 +110,15 @@ _DEFINED_IN = {
     "Splits": "pyro_fairvae.data",
     "StoredModel": "pyro_fairvae.storage.stored_model",
     "audit": "pyro_fairvae.auditing.auditing",
-    "calibrate_fit": "pyro_fairvae.posterior.summaries",
+    "calibrate_fit": "pyro_fairvae.posterior.calibration",
     "channel": "pyro_fairvae.channels.priors",
     "evaluate": "pyro_fairvae.evaluation.metrics",
     "evaluate_members": "pyro_fairvae.evaluation.members",
     "fit": "pyro_fairvae.inference.training",
-    "guide_draws": "pyro_fairvae.posterior.summaries",
+    "guide_draws": "pyro_fairvae.posterior.channel_draws",
     "load": "pyro_fairvae.storage.stored_model",
     "load_dataset": "pyro_fairvae.data",
-    "prior_draws": "pyro_fairvae.posterior.summaries",
+    "prior_draws": "pyro_fairvae.posterior.channel_draws",
     "register_risk": "pyro_fairvae.risks",
     "samples_for": "pyro_fairvae.risks",
     "split": "pyro_fairvae.data",

@@ -10,7 +10,8 @@ from pyro_fairvae.run.command import add_options, add_place, given_options, prep
 from pyro_fairvae.base.options import build, options_of
 from pyro_fairvae.channels import priors
 from pyro_fairvae.data import DEFAULT_DATASET
-from pyro_fairvae.posterior.summaries import describe, prior_draws
+from pyro_fairvae.posterior.channel_draws import prior_draws
+from pyro_fairvae.posterior.summaries import describe
 from pyro_fairvae.report import (
     align,
     dependence_table,

@@ -24,7 +24,7 @@ from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
-from pyro_fairvae.nn.conditions import every_feature
+from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
 from pyro_fairvae.risks import RiskLoss, propagate_labels
 from pyro_fairvae.schema.cells import Cell
 from pyro_fairvae.schema.observed import Batch, Observed
@@ -139,13 +139,8 @@ def fit(
         "members or separate rows for each.",
     )
     settings.fairness.check(train.classes, train.groups)
-    if train.u is None and every_feature(train, settings.withholding_depends_on):
-        warnings.warn(
-            "withholding_depends_on names every feature, and there are no proxies: a feature that tells of "
-            "the group may then as well be one that makes people withhold, and who withholds is known from "
-            "the form of the model alone. Name fewer features, or give proxies.",
-            stacklevel=2,
-        )
+    if by_form_alone(train, settings.withholding_depends_on):
+        warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",

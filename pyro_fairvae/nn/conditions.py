@@ -20,10 +20,17 @@ PIECES = 4  # of a number's range
 MOST_CELLS = 12  # of a channel that is crossed with columns
 
 
-def every_feature(train: Observed, names: Sequence[str]) -> bool:
-    """Whether the names cover all features, so that withholding and the group depend on the same columns."""
+BY_FORM_ALONE = (
+    "withholding_depends_on names every feature, and there are no proxies: a feature that tells of the "
+    "group may then as well be one that makes people withhold, and who withholds is known from the form of "
+    "the model alone. Name fewer features, or give proxies."
+)
+
+
+def by_form_alone(train: Observed, names: Sequence[str]) -> bool:
+    """Whether the names cover all features, so that only proxies could tell the group from withholding."""
     known = feature_names(train.columns.names)
-    return bool(known) and set(known) <= set(names)
+    return train.u is None and bool(known) and set(known) <= set(names)
 
 
 def crossed_columns(

@@ -8,7 +8,8 @@ import numpy as np
 
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.posterior.summaries import Calibrated, ChannelDraws, Effects, guide_draws, guide_effects
+from pyro_fairvae.posterior.calibration import Calibrated
+from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, guide_draws, guide_effects
 
 SOURCES = CALIBRATED, GUIDE = "calibrated", "guide"
 GUIDE_DRAWS = 1000

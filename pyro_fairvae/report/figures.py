@@ -18,7 +18,7 @@ from scipy import stats
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
-from pyro_fairvae.posterior.summaries import ChannelDraws
+from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.report.comparison import metric_title
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.cells import Cell

@@ -14,7 +14,8 @@ from scipy.special import expit, logit
 
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.evaluation.measures import AUDITED
-from pyro_fairvae.posterior.summaries import ChannelDraws, EffectSummary, PosteriorSummary
+from pyro_fairvae.posterior.channel_draws import ChannelDraws
+from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary
 from pyro_fairvae.posterior.withholding_check import (
     MOST_SUGGESTED,
     CheckSummary,

@@ -13,6 +13,7 @@ import numpy as np
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
+from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, prior_draws
 from pyro_fairvae.posterior.draws import (
     CALIBRATED,
     GUIDE,
@@ -25,13 +26,10 @@ from pyro_fairvae.posterior.draws import (
 from pyro_fairvae.posterior.summaries import (
     AT_MEAN,
     OF_POPULATION,
-    ChannelDraws,
     ChannelSummary,
-    Effects,
     EffectSummary,
     describe,
     describe_effects,
-    prior_draws,
 )
 from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.storage.stored_model import load_model

@@ -20,7 +20,8 @@ from pyro_fairvae.data import Splits
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import Progress, fit
-from pyro_fairvae.posterior.summaries import INTERVAL, Calibrated, calibrate_fit
+from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
+from pyro_fairvae.posterior.summaries import INTERVAL
 from pyro_fairvae.schema.documents import StudyRows
 from pyro_fairvae.schema.observed import Observed
 

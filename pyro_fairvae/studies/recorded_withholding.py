@@ -22,8 +22,9 @@ from pyro_fairvae.data import DATASETS, Missingness
 from pyro_fairvae.data.missingness import hide
 from pyro_fairvae.data.tables import Complete, Table
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.nn.conditions import LABEL, feature_names
-from pyro_fairvae.posterior.summaries import INTERVAL, calibrate
+from pyro_fairvae.nn.conditions import BY_FORM_ALONE, LABEL, feature_names
+from pyro_fairvae.posterior.calibration import calibrate
+from pyro_fairvae.posterior.summaries import INTERVAL
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.studies.config import DataConfig
 from pyro_fairvae.studies.joint_fits import once
@@ -126,6 +127,7 @@ def _one(
                 "q95": float(high),
                 "p_value": None if check is None else check.p_value,
                 "says": "" if check is None else check.in_words(),
+                "by_form_alone": calibrated.by_form_alone,
                 "seconds": time.perf_counter() - start,
             }
         )
@@ -156,6 +158,9 @@ def recorded_lines(found: pd.DataFrame) -> list[list[str]]:
 
 
 def check_lines(found: pd.DataFrame) -> list[str]:
-    """What the check says of each variant, for the first seed."""
+    """What is to be said of each variant: the check of the first seed, and whether rates are identified."""
     first = found[found.seed == 0].groupby("variant", sort=False).first()
-    return [f"{variant}: {row.says}" for variant, row in first.iterrows()]
+    return [
+        f"{variant}: {row.says}{' NOT IDENTIFIED by the data: ' + BY_FORM_ALONE if row.by_form_alone else ''}"
+        for variant, row in first.iterrows()
+    ]

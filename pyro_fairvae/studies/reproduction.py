@@ -30,7 +30,7 @@ from pyro_fairvae.evaluation.selection import Decider, select
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import skip_validation
-from pyro_fairvae.posterior.summaries import calibrate_fit
+from pyro_fairvae.posterior.calibration import calibrate_fit
 from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
 from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, check_simulated, environment
 from pyro_fairvae.studies.faces import Faces, look_at_faces

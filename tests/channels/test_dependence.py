@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.channels.priors import channel, withholding_in
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.posterior.summaries import prior_draws
+from pyro_fairvae.posterior.channel_draws import prior_draws
 from pyro_fairvae.report import dependence_table
 from pyro_fairvae.schema.attributes import Attributes
 from tests.support.command_line import run

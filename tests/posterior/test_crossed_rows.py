@@ -14,9 +14,9 @@ from pyro_fairvae import FairSSVAEClassifier
 from pyro_fairvae.channels.channel import Crossed
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.inference.program import channel_of_groups
+from pyro_fairvae.posterior.calibration import Calibrated, calibrate
 from pyro_fairvae.posterior.scored_rows import ScoredRows
 from pyro_fairvae.posterior.second_stage import FIRST_DEVIATION, SHIFT, STRETCH, SecondStage
-from pyro_fairvae.posterior.summaries import Calibrated, calibrate
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 from tests.support.small import small_settings

@@ -10,6 +10,8 @@ from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import Missingness, Table, split, synthetic
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.posterior.calibration import Calibrated, calibrate
+from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.posterior.sampler import (
     Bins,
     ChannelRows,
@@ -24,7 +26,7 @@ from pyro_fairvae.posterior.sampler import (
     sample_channel,
     swap_groups,
 )
-from pyro_fairvae.posterior.summaries import Calibrated, ChannelDraws, calibrate, cannot_tell, describe
+from pyro_fairvae.posterior.summaries import cannot_tell, describe
 from pyro_fairvae.schema.attributes import Attributes
 
 TWO = Attributes.single(("0", "1"))
@@ -128,7 +130,7 @@ def test_a_flat_prior_swaps_the_groups_and_a_mildly_truthful_one_does_not() -> N
     larger = [(draws.of(0, "unavailable") > draws.of(1, "unavailable")).mean() for draws in (flat, mild)]
     assert larger[0] == pytest.approx(0.5, abs=0.1)
     assert larger[1] > 0.99
-    warnings = [" ".join(cannot_tell(draws.channel, bins, draws)) for draws in (flat, mild)]
+    warnings = [" ".join(cannot_tell(Calibrated(draws, bins))) for draws in (flat, mild)]
     assert "swapped" in warnings[0]
     assert "swapped" not in warnings[1]
     assert all("lets people misstate" in words for words in warnings)
@@ -189,14 +191,14 @@ def test_moves_leave_the_prior_as_it_is(groups: int) -> None:
 def test_what_cannot_be_told_is_said() -> None:
     alike = simulate(spread(16, 0.49, 0.51), HONEST, 200, seed=1)
     draws = posterior("truthful", alike)
-    assert "the data say little about P(∅ | 1)" in " ".join(cannot_tell(draws.channel, alike, draws))
+    assert "the data say little about P(∅ | 1)" in " ".join(cannot_tell(Calibrated(draws, alike)))
     never = np.array([[0.0, 0.0, 1.0], [0.0, 0.6, 0.4]])
     silent = simulate(spread(16), never, 200, seed=1)
     draws = posterior("truthful", silent)
-    assert "nobody states group 0" in " ".join(cannot_tell(draws.channel, silent, draws))
+    assert "nobody states group 0" in " ".join(cannot_tell(Calibrated(draws, silent)))
     told = simulate(spread(16), HONEST, 200, seed=1)
     draws = posterior("truthful", told)
-    assert cannot_tell(draws.channel, told, draws) == []
+    assert cannot_tell(Calibrated(draws, told)) == []
 
 
 def test_contraction_and_pooling() -> None:

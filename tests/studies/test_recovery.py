@@ -17,7 +17,8 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.nn.encoder import Encoded
-from pyro_fairvae.posterior.summaries import guide_draws, summarise
+from pyro_fairvae.posterior.channel_draws import guide_draws
+from pyro_fairvae.posterior.summaries import summarise
 from pyro_fairvae.studies.recovery import RecoverConfig
 
 SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 512, "samples": 10}

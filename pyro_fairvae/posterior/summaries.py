@@ -174,19 +174,23 @@ def _check_summary(calibrated: dict[str, Calibrated] | None) -> CheckSummary | N
 
 def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) -> pd.DataFrame:
     """How often each group, and each class's label, is withheld, from the result of :func:`summarise`."""
-    lines = [
-        {
-            "what": what,
-            "of": given,
-            "withheld": row[UNAVAILABLE]["mean"],
-            "low": row[UNAVAILABLE]["q05"],
-            "high": row[UNAVAILABLE]["q95"],
-        }
-        for what, rates in (("group", posterior["a"]), ("label", posterior["y"]))
-        for given, row in rates.items()
-        if UNAVAILABLE in row and (what == "label" or knows_groups)
+    rates = [("group", given, rate) for given, rate in withheld_groups(posterior).items() if knows_groups]
+    rates += [
+        ("label", given, row[UNAVAILABLE]) for given, row in posterior["y"].items() if UNAVAILABLE in row
     ]
-    return pd.DataFrame(lines)
+    return pd.DataFrame(
+        {"what": what, "of": given, "withheld": rate["mean"], "low": rate["q05"], "high": rate["q95"]}
+        for what, given, rate in rates
+    )
+
+
+def withheld_groups(posterior: PosteriorSummary) -> dict[str, RateSummary]:
+    """How often each group withholds, by row, and over all people of a group whose rows are crossed."""
+    rows = {given: row[UNAVAILABLE] for given, row in posterior["a"].items() if UNAVAILABLE in row}
+    whole: dict[str, RateSummary] = {
+        f"{group}, all": {**rate} for group, rate in posterior.get("population", {}).items()
+    }
+    return rows | whole
 
 
 def describe(

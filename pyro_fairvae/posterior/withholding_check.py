@@ -405,6 +405,7 @@ class _Moments:
     rest: np.ndarray  # (I, −B), so that A − BZ is its product with A and Z, (columns, columns + instruments)
     moments: np.ndarray  # (columns,)
     variance: np.ndarray  # (columns, columns)
+    scale: np.ndarray  # deviations of the sums of A e, (columns,)
 
     @staticmethod
     def make(of: _Residual, columns: _Columns, nuisance: _Nuisance, weight: np.ndarray) -> _Moments:
@@ -423,7 +424,7 @@ class _Moments:
         size = of_columns.shape[1]
         b = along[:size] @ np.linalg.pinv(along[size:], rcond=SMALL)
         rest = np.c_[np.eye(size), -b]
-        return _Moments(rest, rest @ sums, rest @ noise @ rest.T)
+        return _Moments(rest, rest @ sums, rest @ noise @ rest.T, np.sqrt(noise.diagonal()[:size]))
 
     def statistics(
         self,
@@ -437,7 +438,7 @@ class _Moments:
 
         The variance is 2d, and more where e is far from normal and few rows weigh much.
         """
-        whitened = [_whitening(self.variance[block, block]) for block in blocks]
+        whitened = [_whitening(self.variance[block, block], self.scale[block]) for block in blocks]
         spread = np.array([2.0 * white.shape[1] for white in whitened])
         excess = of.fourth - 3 * of.variance**2
         for piece in _pieces(len(weight)):
@@ -460,17 +461,20 @@ def _pieces(rows: int) -> list[slice]:
     return [slice(first, first + AT_ONCE) for first in range(0, rows, AT_ONCE)]
 
 
-def _whitening(variance: np.ndarray) -> np.ndarray:
-    """W with W W' = V⁺, (columns, rank of V), relative to the size of its diagonal."""
-    scale = np.sqrt(np.diag(variance).clip(min=1e-300))
+def _whitening(variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """W with W W' = V⁺, (columns, rank of V); what is small relative to ``scale`` is 0."""
+    scale = scale.clip(min=1e-150)
     values, vectors = np.linalg.eigh(variance / np.outer(scale, scale))
-    large = values > 1e-6 * values[-1]
+    large = values > 1e-6
     return np.asarray(vectors[:, large] / np.sqrt(values[large]) / scale[:, None])
 
 
 def _combined(p_values: np.ndarray) -> float:
-    """Cauchy's combination of p-values that may depend on each other (Liu and Xie 2020)."""
-    angles = np.tan(np.pi * (0.5 - p_values.clip(1e-15, 1 - 1e-6)))
+    """Cauchy's combination of p-values that may depend on each other (Liu and Xie 2020).
+
+    Truncated near 1, where one column that fits too well would outweigh all others.
+    """
+    angles = np.tan(np.pi * (0.5 - p_values.clip(1e-15, 0.99)))
     return float(stats.cauchy.sf(angles.mean()))
 
 

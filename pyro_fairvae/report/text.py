@@ -15,7 +15,7 @@ from scipy.special import expit, logit
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
-from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary
+from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary, withheld_groups
 from pyro_fairvae.posterior.withholding_check import (
     MOST_SUGGESTED,
     CheckSummary,
@@ -146,7 +146,7 @@ def withholding_table(posterior: PosteriorSummary, depends_on: Sequence[str] = (
     Above it what the check of the assumption says, below it what makes people withhold. ``depends_on`` is
     what withholding was allowed to depend on.
     """
-    rows = {label: row[UNAVAILABLE] for label, row in posterior["a"].items() if UNAVAILABLE in row}
+    rows = withheld_groups(posterior)
     one_attribute = not any(": " in label for label in rows)
     greek = dict(zip(rows, "βα", strict=True)) if len(rows) == 2 and one_attribute else {}
     known = [key for key in ("truth", "yardstick") if any(key in row for row in rows.values())]

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import expit, softmax
 
 from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.posterior.scored_rows import FARTHEST, ScoredRows
+from pyro_fairvae.posterior.scored_rows import FARTHEST, ScoredRows, log_odds
 from pyro_fairvae.posterior.second_stage import FIRST_DEVIATION, SHIFT, STRETCH, SecondStage
 from pyro_fairvae.posterior.stage_draws import by_chains, by_importance, channel_posterior, sample
 from pyro_fairvae.schema.attributes import Attributes
@@ -149,6 +149,66 @@ def test_intervals_hold_the_truth_where_withholding_depends_on_more() -> None:
     plain = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3))
     rates = plain.row_draws(plain.split(plain.maximise()[0]).ratios)
     assert abs(float(rates[0][:, 1].mean()) - expit(many @ np.array([0.8, -0.5])).mean()) > 0.05
+
+
+def test_known_labels_are_conditions_like_others() -> None:
+    """The density with certain labels is that of labels as a sum over classes."""
+    draw = np.random.default_rng(6)
+    labels = torch.eye(2, dtype=torch.float64)[draw.integers(0, 2, size=(2, 5))]
+    _, made = small_stage(labels=True)
+    tensors = {name: torch.from_numpy(value) for name, value in made.items()}
+    scores, observed, v, columns = (tensors[name] for name in ("scores", "observed", "v", "label_columns"))
+    folded = ScoredRows.make(scores, observed, 4, v, labels, columns)
+    assert folded.conditions.shape[-1] == 4
+    assert folded.labels.shape[-1] == 1
+    ones = torch.ones(2, 5, dtype=torch.float64)
+    summed = ScoredRows(log_odds(scores), observed, ones, v, labels, columns)
+    made_channel = channel("a", Attributes.single(("0", "1", "2")), "flat")
+    stages = [SecondStage(made_channel, rows) for rows in (folded, summed)]
+    q = torch.from_numpy(draw.normal(size=(2, sum(stages[0].sizes))) / 2)
+    torch.testing.assert_close(stages[0].log_density(q), stages[1].log_density(q))
+    torch.testing.assert_close(stages[0].information(q), stages[1].information(q))
+
+
+def test_two_attributes_have_effects_of_their_own_values() -> None:
+    """What is added to the logit of ∅ of each attribute, against a loop over groups."""
+    attributes = Attributes(("sex", "age"), (("f", "m"), ("young", "middle", "old")))
+    draw = np.random.default_rng(7)
+    scores = torch.from_numpy(draw.dirichlet(np.ones(6), size=(1, 4)))
+    v = torch.from_numpy(draw.normal(size=(1, 4, 3)))
+    rows = ScoredRows.make(scores, torch.zeros(1, 4, dtype=torch.long), 12, v)
+    stage = SecondStage(channel("a", attributes), rows)
+    q = torch.from_numpy(draw.normal(size=(1, sum(stage.sizes))))
+    parts = stage.split(q)
+    tilt = stage.tilt(stage.predictors(q))
+    assert tilt is not None
+    for i, g in product(range(4), range(6)):
+        sex, age = divmod(g, 3)
+        for j, value in ((0, sex), (1, 2 + age)):
+            expected = (parts.effects[0, j] + parts.differences[0, value]) @ v[0, i]
+            torch.testing.assert_close(tilt[0, i, 0, j, g], expected)
+
+
+def test_effects_may_differ_between_groups() -> None:
+    """Where v moves one group only, rates of the other are right, and those of equal effects are not."""
+    draw = np.random.default_rng(8)
+    tables, rows = 8, 3000
+    a = (draw.random((tables, rows)) < 0.4).astype(int)
+    v = draw.normal(size=(tables, rows, 1)) + 0.8 * a[..., None]
+    x = draw.normal(size=(tables, rows)) + 1.8 * a
+    rate = expit(np.where(a == 1, -1.0, 0.2 + 1.2 * (v[..., 0] - 0.32)))
+    observed = torch.from_numpy(np.where(draw.random((tables, rows)) < rate, 2, a))
+    score = expit(1.8 * x - 1.62 + 0.8 * v[..., 0] - 0.32 + np.log(0.4 / 0.6))
+    scores = torch.from_numpy(np.stack([1 - score, score], -1))
+    made = ScoredRows.make(scores, observed, 3, torch.from_numpy(v - v.mean(1, keepdims=True)))
+    stage, alike = (SecondStage(channel("a", TWO), made) for _ in range(2))
+    alike.deviations[:, 2] = 1e-4
+    alike._change_of_deviations = lambda q, information: torch.zeros_like(alike.deviations)  # type: ignore
+    alike._within_bounds = lambda deviations: deviations  # type: ignore[method-assign]
+    found, same = (channel_posterior(of, of.maximise()[0].expand(1, 1, -1, -1)) for of in (stage, alike))
+    assert float(found.rows[1][..., 1].mean()) == pytest.approx(expit(-1), abs=0.02)
+    assert abs(float(same.rows[1][..., 1].mean()) - expit(-1)) > 0.04
+    assert float(found.effects.mean()) == pytest.approx(0.6 * 1.2, abs=0.1)
 
 
 def test_importance_and_hamiltonian_draws_agree() -> None:

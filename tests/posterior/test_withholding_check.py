@@ -98,6 +98,69 @@ def test_a_condition_in_v_mends_it() -> None:
     assert (np.array(overall) < 0.01).mean() <= 0.1
 
 
+def test_effects_that_differ_between_groups_are_rejected_unless_they_may() -> None:
+    """A column in v whose effect is one group's alone, at the true channel of either model."""
+    p_values: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(40):
+        draw = np.random.default_rng([seed, 5])
+        a = (draw.random(3000) < 0.4).astype(int)
+        x = draw.normal(size=(3000, 2))
+        x[:, 0] += 1.5 * a
+        category = draw.integers(0, 3, 3000)
+        effect = np.array([[0.9, -0.9, 0.0], [-0.3, 0.3, 0.0]])
+        a_obs = np.where(draw.random(3000) < expit(logit(RATES)[a] + effect[a, category]), 2, a)
+        score = expit(1.5 * x[:, 0] - 1.125 + np.log(0.4 / 0.6))
+        train = Observed(
+            torch.from_numpy(np.c_[x, np.eye(3)[category]]),
+            torch.from_numpy(draw.integers(0, 2, 3000)),
+            torch.from_numpy(a_obs),
+            Columns(2, (3,), ("x0", "x1", "c"), (("k", "l", "m"),)),
+            2,
+            2,
+        )
+        shares = np.stack([1 - score, score], 1)
+        rows = [np.array([1 - p, p]) for p in RATES]
+        common = effect.T @ [0.6, 0.4]
+        for by_group, tilt in ((True, effect.T[category][:, None]), (False, common[category][:, None, None])):
+            check = check_withholding(
+                train, channel("a", TWO), shares, rows, Conditions.learn(train, ("c",), 1), tilt,
+                by_group=by_group,
+            )  # fmt: skip
+            assert check is not None
+            assert ("c" in {column.name for column in check.columns}) != by_group
+            p_values[by_group].append(check.p_value)
+    assert (np.array(p_values[True]) < 0.05).mean() <= 0.15
+    assert (np.array(p_values[False]) < 0.01).mean() >= 0.9
+
+
+def test_with_several_attributes_each_is_named() -> None:
+    draw = np.random.default_rng(1)
+    attributes = Attributes(("sex", "age"), (("f", "m"), ("young", "old")))
+    sex, age = draw.integers(0, 2, (2, 6000))
+    x = np.stack(
+        [draw.normal(size=6000) + 2 * sex, draw.normal(size=6000) + 2 * age, draw.normal(size=6000)], 1
+    )
+    hidden = draw.random((2, 6000)) < np.stack([expit(-0.5 + 1.5 * x[:, 2]), np.full(6000, 0.3)])
+    observed = 3 * np.where(hidden[0], 2, sex) + np.where(hidden[1], 2, age)
+    of_sex, of_age = expit(2 * x[:, 0] - 2), expit(2 * x[:, 1] - 2)
+    shares = np.stack(
+        [(s if i else 1 - s) * (t if j else 1 - t) for i in range(2) for j in range(2)
+         for s, t in [(of_sex, of_age)]], 1
+    )  # fmt: skip
+    train = Observed(
+        torch.from_numpy(x), torch.from_numpy(draw.integers(0, 2, 6000)), torch.from_numpy(observed),
+        Columns(3, (), ("x0", "x1", "x2")), 2, 4, attributes,
+    )  # fmt: skip
+    rate = float(hidden[0].mean())
+    rows = [np.array([1 - p, p]) for p in (rate, rate, 0.3, 0.3)]
+    check = check_withholding(train, channel("a", attributes), shares, rows)
+    assert check is not None
+    assert check.against()[0].words == "x2 (for sex)"
+    assert all(column.attribute == "sex" for column in check.against())
+    assert check.suggestions()[0] == "x2"
+    assert WithholdingCheck.of(check.summary()) == check
+
+
 def test_expected_shares_are_those_that_stated_groups_imply() -> None:
     """By hand: in a category, ∅ is expected as often as the odds of those who state their group."""
     check = checked(3, rows=4000)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyro_fairvae.data import Missingness, Splits, split, synthetic
     from pyro_fairvae.data import load as load_dataset
     from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+    from pyro_fairvae.estimator.fair_decisions import FairDecisions
     from pyro_fairvae.evaluation.members import evaluate_members
     from pyro_fairvae.evaluation.metrics import evaluate
     from pyro_fairvae.inference.fit_result import Fit
@@ -66,6 +67,7 @@ __all__ = [
     "Audit",
     "Channel",
     "ChannelDraws",
+    "FairDecisions",
     "FairSSVAEClassifier",
     "Fit",
     "InputError",
@@ -100,6 +102,7 @@ _DEFINED_IN = {
     "Audit": "pyro_fairvae.auditing.result",
     "Channel": "pyro_fairvae.channels.channel",
     "ChannelDraws": "pyro_fairvae.posterior.channel_draws",
+    "FairDecisions": "pyro_fairvae.estimator.fair_decisions",
     "FairSSVAEClassifier": "pyro_fairvae.estimator.classifier",
     "Fit": "pyro_fairvae.inference.fit_result",
     "InputError": "pyro_fairvae.base.errors",

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing.control_variates import AuditedRows
-from pyro_fairvae.data.table_encoder import TableEncoder, numbers_of
+from pyro_fairvae.data.table_encoder import TableEncoder
+from pyro_fairvae.data.tree_features import TreeFeatures
 
 TREE_FOLDS = 5
 FEWEST_OF_GROUP = 10  # stating rows of each group that learning needs
@@ -40,13 +41,8 @@ def impute_groups(table: pd.DataFrame, rows: AuditedRows, seed: int) -> np.ndarr
 
 
 def _features(table: pd.DataFrame, rows: AuditedRows) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers as they are, categories, label and decision as codes, and which are codes."""
-    encoder = TableEncoder.learn(table)
-    aligned = encoder.aligned(table)
-    numbers = [numbers_of(aligned[column.name]) for column in encoder.numbers]
-    categories = (column.codes(aligned[column.name]) for column in encoder.categories)
-    codes = [np.where(code < 0, np.nan, code) for code in categories]
+    """The table for trees, with label and decision as categories, and which columns are categories."""
+    trees = TreeFeatures(TableEncoder.learn(table))
     label = np.where(rows.y < rows.classes, rows.y, np.nan)
-    features = np.stack([*numbers, *codes, label, rows.decided], axis=1).astype(float)
-    categorical = np.arange(features.shape[1]) >= len(numbers)
-    return features, categorical
+    features = np.c_[trees.encode(table), label, rows.decided]
+    return features, np.r_[trees.categorical, True, True]

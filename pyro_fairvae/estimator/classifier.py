@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
@@ -36,6 +35,7 @@ from pyro_fairvae.estimator.validation import (
     check_labels,
     check_roles,
     names_of,
+    random_seed,
 )
 from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_on_validation, select
 from pyro_fairvae.inference import checkpoint
@@ -260,7 +260,7 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes,
             None if u_table is None or u_encoder is None else u_encoder.encode(u_table), u_encoder,
         )  # fmt: skip
-        seed = self._seed()
+        seed = random_seed(self.random_state)
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
         lambdas = given if sensitive_features is not None else (0.0,)
@@ -378,11 +378,6 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
             ) from reason
         check_lambdas(lambdas)
         return lambdas
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, (int, np.integer)) and self.random_state >= 0:
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
 
     def _posterior(self, train: Observed, seed: int) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
         """Who withholds; intervals are cross-fitted if this is requested and possible."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import column_or_1d
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from pyro_fairvae.base.errors import InputError, require
@@ -79,6 +79,13 @@ def check_groups(
         "are not groups. Give other columns, or fewer groups.",
     )
     return groups.outcomes, groups.attributes
+
+
+def random_seed(random_state: Any) -> int:
+    """The seed that a ``random_state`` of scikit-learn gives."""
+    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
 
 
 def names_of(given: Any) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class Calibrated:
     checks: tuple[WithholdingCheck | None, ...] = ()  # of the assumption on withholding, one for each table
     over_cells: Mapping[str, np.ndarray] = field(default_factory=dict)  # P(∅|a) of groups with crossed rows
     by_form_alone: bool = False  # nothing but the form of the channel tells v from the group
+    recalibration: np.ndarray | None = None  # b and C at the mode, (tables, values − 1, values)
 
 
 def calibrate(
@@ -69,7 +70,7 @@ def calibrate(
         conditions = Conditions.learn(train, names, len(seeds))
     fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
     seed = derive_seed(seeds[0], 7)
-    labels = _calibrate(of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed)
+    labels = calibrate_scores(of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed)
     dependence = None
     if conditions is not None:
         mean = torch.stack(
@@ -87,7 +88,7 @@ def calibrate(
             cell = torch.cat([of_groups.cell(piece) for piece in in_pieces(train.x)], dim=1)
             cell = cell.expand(len(seeds), *cell.shape[1:])
         dependence = Dependence(conditions, features, log_y.softmax(-1), cell)
-    groups = _calibrate(
+    groups = calibrate_scores(
         of_groups,
         fitted.groups,
         _for_tables(train.a_obs, seeds),
@@ -119,7 +120,7 @@ def _for_tables(observed: Tensor, seeds: Sequence[int]) -> Tensor:
     return observed.expand(len(seeds), observed.shape[-1])
 
 
-def _calibrate(
+def calibrate_scores(
     channel: Channel,
     scores: Tensor,
     observed: Tensor,
@@ -180,6 +181,7 @@ def _calibrate(
         checked is not None
         and dependence is not None
         and by_form_alone(checked, dependence.conditions.names),
+        stage.split(mode[0]).recalibration.cpu().numpy(),
     )
 
 

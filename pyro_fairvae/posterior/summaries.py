@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -178,10 +178,12 @@ def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) ->
     rates += [
         ("label", given, row[UNAVAILABLE]) for given, row in posterior["y"].items() if UNAVAILABLE in row
     ]
-    return pd.DataFrame(
-        {"what": what, "of": given, "withheld": rate["mean"], "low": rate["q05"], "high": rate["q95"]}
-        for what, given, rate in rates
-    )
+    return pd.DataFrame(withheld_line(*rate) for rate in rates)
+
+
+def withheld_line(what: str, of: str, rate: Interval) -> dict[str, Any]:
+    """A line of :func:`withholding_rates`."""
+    return {"what": what, "of": of, "withheld": rate["mean"], "low": rate["q05"], "high": rate["q95"]}
 
 
 def withheld_groups(posterior: PosteriorSummary) -> dict[str, RateSummary]:

@@ -173,7 +173,10 @@ class WithholdingCheck:
         suggested = self.suggestions()[:MOST_SUGGESTED]
         if suggested:
             return f"{words} Put into withholding_depends_on: {','.join(suggested)}."
-        return f"{words} These effects differ between groups, or a proxy tells of withholding itself."
+        return (
+            f"{words} No column is left to be put into withholding_depends_on: effects are of another form, "
+            "or a proxy tells of withholding itself."
+        )
 
 
 PROXY = " (proxy)"

@@ -154,8 +154,10 @@ def draw_yardstick(path: Path, found: pd.DataFrame) -> None:
         seeds = len(set(of.seed))
         place = of.group.map(groups.index) + 0.18 * (v - (len(variants) - 1) / 2)
         place = place + 0.03 * (of.seed - (seeds - 1) / 2)
+        # The mean of a skewed posterior may lie outside its interval.
+        below, above = (of.found - of.q05).clip(lower=0), (of.q95 - of.found).clip(lower=0)
         panel.errorbar(
-            place, of.found, [of.found - of.q05, of.q95 - of.found], fmt="o", markersize=3, capsize=2,
+            place, of.found, [below, above], fmt="o", markersize=3, capsize=2,
             linewidth=1, color=COLOURS[v % len(COLOURS)], label=variant,
         )  # fmt: skip
     for g, group in enumerate(groups):

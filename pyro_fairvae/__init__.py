@@ -6,7 +6,8 @@ The public interface is what ``pyro_fairvae.__all__`` lists, imported from here:
 
 Tables of one's own
     :class:`FairSSVAEClassifier` (scikit-learn's interface; ``FairSSVAEClassifier.load`` opens a saved model
-    folder), :func:`audit` and its result :class:`Audit`.
+    folder), :class:`FairDecisions` (any classifier, settled to targets), :func:`audit` and its result
+    :class:`Audit`.
 Folders of ``fairvae train`` and ``fairvae fit``
     :func:`load` opens one as a :class:`StoredModel`, and trains nothing.
 Research

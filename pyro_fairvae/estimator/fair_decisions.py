@@ -410,29 +410,88 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return pd.DataFrame(lines)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """The scores that decide, as :class:`~pyro_fairvae.FairSSVAEClassifier` has them."""
+        """The scores that decide, as :class:`~pyro_fairvae.FairSSVAEClassifier` has them.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            With two classes, the score of the second minus that of the first, (rows,); else (rows, classes).
+        """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """The decisions at the selected target, (rows,), values of ``classes_``."""
+        """The decisions at the selected target.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (rows,)
+            Values of ``classes_``.
+        """
         check_is_fitted(self)
         return np.asarray(self.classes_[self._scores(X).argmax(1)])
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """P(y|x) of the cross-fitted classifiers, their mean; fair decisions need not have the largest."""
+        """P(y|x), the mean of the cross-fitted classifiers; fair decisions need not have the largest.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (rows, classes)
+            In the order of ``classes_``; rows sum to 1.
+        """
         check_is_fitted(self)
         self._check_columns(X)
         return self._recalibrated(self.labeller_.predict(self._inputs(X), self._code_of))
 
     def predict_groups_proba(self, X: Any) -> np.ndarray:
-        """P(a|x), (rows, groups), in the order of ``groups_``."""
+        """P(a|x), by the features alone.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (rows, groups)
+            In the order of ``groups_``.
+        """
         check_is_fitted(self)
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
         return self._cells(X, self.predict_proba(X)).sum(1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on rows that have a label."""
+        """Accuracy on rows that have a label.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+        y : array-like, (rows,)
+            Labels, which may have gaps.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows.
+
+        Returns
+        -------
+        float
+            The share of labelled rows with a correct decision.
+        """
         decided = self.predict(X)
         codes, _ = code_labels(y, self.classes_)
         require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")

@@ -83,6 +83,7 @@ class ColumnCheckDocument(_Strict):
     p_value: NumberOrNull
     categories: list[CategoryCheckDocument]
     in_v: bool = False
+    attribute: str = ""
 
 
 class CheckDocument(_Strict):

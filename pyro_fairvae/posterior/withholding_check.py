@@ -285,9 +285,9 @@ class _Residual:
 
     kept: np.ndarray  # which rows are checked; the rest is of these
     withheld: np.ndarray  # (rows,)
-    slopes: np.ndarray  # −[ã = a] o_a e^t, (rows, channel's rows)
-    shares: np.ndarray  # of the groups of each row of the channel
-    value: np.ndarray  # the value that each row of the channel is of
+    slopes: np.ndarray  # −[ã = a] o_a e^t, (rows, values of each of the channel's rows)
+    shares: np.ndarray  # of the groups with these values
+    value: np.ndarray  # the values
     fourth: np.ndarray  # E[e⁴|x], (rows,)
     variance: np.ndarray  # of e given x, (rows,)
 
@@ -310,16 +310,18 @@ class _Residual:
             if row.attribute != attribute:
                 continue
             p = probabilities[row.outcomes.index(UNAVAILABLE)]
-            (value,) = np.unique(channel.attributes.group_parts[row.groups, j])
-            of_value = tilt[:, row.groups[0] if tilt.shape[1] > 1 else 0]
-            odds = p / max(1 - p, 1e-9) * np.exp(of_value)
             inside = np.isin(cell, row.cells)
-            share = inside * scores[:, row.groups].sum(1)
-            slopes.append(np.where(inside & (stated == value), -odds, 0.0))
-            shares.append(share)
-            values.append(value)
-            variance += share * odds
-            fourth += share * (odds + odds**4) / (1 + odds)
+            of_groups = channel.attributes.group_parts[row.groups, j]
+            for value in np.unique(of_groups):  # several share a row where their rates are equal
+                groups = np.array(row.groups)[of_groups == value]
+                of_value = tilt[:, groups[0] if tilt.shape[1] > 1 else 0]
+                odds = p / max(1 - p, 1e-9) * np.exp(of_value)
+                share = inside * scores[:, groups].sum(1)
+                slopes.append(np.where(inside & (stated == value), -odds, 0.0))
+                shares.append(share)
+                values.append(value)
+                variance += share * odds
+                fourth += share * (odds + odds**4) / (1 + odds)
         withheld = stated == len(channel.attributes.values[j])
         return _Residual(
             kept,

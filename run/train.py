@@ -35,7 +35,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, nested, option
 from pyro_fairvae.data import DATASETS
 from pyro_fairvae.inference.training import Progress
-from pyro_fairvae.posterior.draws import kept_draws, kept_sources
+from pyro_fairvae.posterior.stored_draws import kept_draws, kept_sources
 from pyro_fairvae.report import (
     draw_channel,
     draw_check,

@@ -15,7 +15,8 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame
 from pyro_fairvae.nn.conditions import LABEL, Conditions
-from pyro_fairvae.posterior.withholding_check import WithholdingCheck, check_withholding
+from pyro_fairvae.posterior.checking import check_withholding
+from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 

@@ -43,7 +43,7 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import INTERVALS, Settings
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.posterior.calibration import calibrate_fit
-from pyro_fairvae.posterior.draws import keep_draws
+from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes

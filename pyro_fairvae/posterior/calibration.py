@@ -18,12 +18,13 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.conditions import Conditions, by_form_alone
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects
+from pyro_fairvae.posterior.checking import check_withholding
 from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.posterior.scored_rows import ScoredRows, recalibrated
 from pyro_fairvae.posterior.second_stage import SecondStage
 from pyro_fairvae.posterior.stage_draws import channel_posterior, sample
-from pyro_fairvae.posterior.withholding_check import WithholdingCheck, check_withholding
+from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.observed import Observed, in_pieces
 
 DISAGREEMENT = 1.1  # split R̂ above which chains disagree
@@ -234,8 +235,8 @@ def _check(
 def calibrate_fit(fit: Fit, train: Observed, seeds: Sequence[int]) -> dict[str, Calibrated]:
     """Posteriors of P(ã|a) and P(ỹ|y) whose intervals are valid for any networks.
 
-    New networks are fitted on folds of the training rows, rows are sorted into bins by the scores of networks
-    of other folds, and the channels are drawn given the counts in those bins.
+    New networks are fitted on folds of the training rows, every row is scored by networks of other folds, and
+    the channels are drawn given these scores, which are recalibrated at the same time.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, prior_draws
-from pyro_fairvae.posterior.draws import (
+from pyro_fairvae.posterior.stored_draws import (
     CALIBRATED,
     GUIDE,
     SOURCES,

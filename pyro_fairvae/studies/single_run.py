@@ -24,7 +24,7 @@ from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.calibration import calibrate_fit
-from pyro_fairvae.posterior.draws import keep_draws
+from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import add_yardstick, summarise
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels

@@ -12,7 +12,8 @@ from scipy.special import expit, logit
 
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.nn.conditions import Conditions
-from pyro_fairvae.posterior.withholding_check import SCORES, WithholdingCheck, check_withholding
+from pyro_fairvae.posterior.checking import check_withholding
+from pyro_fairvae.posterior.withholding_check import SCORES, WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 

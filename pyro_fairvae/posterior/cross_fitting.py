@@ -67,9 +67,10 @@ def cross_fit(
     r"""Train a network for each fold, on the rows outside it, and score the rows inside it.
 
     Each network maximises the mean of
-    :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with its own channels, which
-    are discarded afterwards; with ``conditions`` v, which has a member for each table, P(ã|a) is P(ã|a,v)
-    with coefficients w of its own, and with proxies u in ``train``, h is h(a|x,u). All networks are trained
+    :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with channels that the
+    networks of a table share and that are discarded afterwards: learned in each fold alone, they would shift
+    its scores against those of the others. With ``conditions`` v, which has a member for each table, P(ã|a)
+    is P(ã|a,v) with coefficients w, and with proxies u in ``train``, h is h(a|x,u). All networks are trained
     at once: those of all folds and, where members have separate rows, of all tables. ``seeds`` has one for
     each table. A few epochs are too few for images, which therefore use the epochs, batch size and learning
     rate of the fit itself.
@@ -89,15 +90,15 @@ def cross_fit(
     ).to(device, train.x.dtype)
     networks.mixed = settings.mixed(train.columns, device)
     sites = nn.ParameterList(
-        channel.concentration(row, train.like).log().expand(len(owner), -1).clone()
+        channel.concentration(row, train.like).log().expand(tables, -1).clone()
         for channel in channels
         for row in range(len(channel.rows))
     ).to(device)
     withholding = None
     if conditions is not None:
-        shape = (len(owner), len(channels[0].attributes.names), conditions.width)
+        shape = (tables, len(channels[0].attributes.names), conditions.width)
         withholding = Withholding(
-            conditions.take(owner), train.like.new_zeros(shape), settings.withholding_scale, rows
+            conditions.take(owner), train.like.new_zeros(shape), settings.withholding_scale, rows, folds
         )
     named = dict(networks.named_parameters())
     decayed = [param for name, param in named.items() if name not in networks.norms]
@@ -151,19 +152,21 @@ def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
 
 
 class Withholding:
-    """w of each network, (networks, attributes, columns of v), with its prior."""
+    """w of each table, (tables, attributes, columns of v), with its prior."""
 
-    def __init__(self, conditions: Conditions, start: Tensor, scale: float, rows: int) -> None:
-        self.conditions, self.scale, self.rows = conditions, scale, rows
+    def __init__(self, conditions: Conditions, start: Tensor, scale: float, rows: int, folds: int) -> None:
+        self.conditions, self.scale, self.rows, self.folds = conditions, scale, rows, folds
         self.effects = nn.Parameter(start)
 
     def tilt(self, x: Tensor) -> Tensor:
         """t = w·v of rows, (networks, rows, …, attributes)."""
-        return self.conditions.tilt(self.conditions.features(x), self.effects)
+        effects = self.effects.repeat_interleave(self.folds, dim=0)
+        return self.conditions.tilt(self.conditions.features(x), effects)
 
     def penalty(self) -> Tensor:
         """−log p(w) for each row of training, (networks,)."""
-        return (self.effects**2).sum((-1, -2)) / (2 * self.scale**2 * self.rows)
+        each = (self.effects**2).sum((-1, -2)) / (2 * self.scale**2 * self.rows)
+        return each.repeat_interleave(self.folds)
 
 
 def _evidence(
@@ -179,7 +182,8 @@ def _evidence(
     for channel in channels:
         rows = [site.softmax(-1) for site in sites[first : first + len(channel.rows)]]
         first += len(channel.rows)
-        matrices.append(channel.matrix(rows))
+        matrix = channel.matrix(rows)  # of tables
+        matrices.append(matrix.repeat_interleave(len(labels) // len(matrix), dim=0))
     log_joint_y = labels.log_softmax(-1) + channels[1].log_likelihood(matrices[1], batch.y_obs)
     tilt = None if withholding is None else withholding.tilt(batch.x)
     log_channel = channels[0].log_likelihood(matrices[0], batch.a_obs, tilt)

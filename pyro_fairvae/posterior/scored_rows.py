@@ -10,8 +10,8 @@ from torch import Tensor
 from pyro_fairvae.posterior.sampler import bin_rows
 
 FARTHEST = 8.0  # log-odds of scores are clamped here
-CELLS = 128  # at most, where no conditions tell rows apart
-FEWEST_IN_CELL = 20
+CELLS, MOST_CELLS = 64, 2048  # times 2 for each score, at most, where no conditions tell rows apart
+FEWEST_IN_CELL = 8
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,9 @@ class ScoredRows:
 def _cells(probabilities: Tensor, scores: Tensor, observed: Tensor, outcomes: int) -> ScoredRows:
     """Rows with similar scores as one cell, a line for each of its outcomes."""
     means, counts = [], []
+    most = min(CELLS * 2 ** scores.shape[-1], MOST_CELLS)
     for of_table, score, outcome in zip(probabilities, scores, observed, strict=True):
-        cells = bin_rows(of_table.double().cpu().numpy(), CELLS, FEWEST_IN_CELL)
+        cells = bin_rows(of_table.double().cpu().numpy(), most, FEWEST_IN_CELL)
         cell = torch.from_numpy(cells).to(outcome.device)
         size = int(cell.max()) + 1
         people = torch.bincount(cell, minlength=size)

@@ -16,7 +16,7 @@ FOLDERS = {"pyro_fairvae": "pyro_fairvae", "models": "pyro_fairvae.models", "gui
 LAYERS = [
     {"base"},
     {"schema", "channels"},
-    {"nn", "data"},
+    {"nn", "data", "boosting"},
     {"risks"},
     {"decisions"},
     {"models"},

@@ -31,7 +31,7 @@ from pyro_fairvae.data.number_columns import (
     with_one_type,
 )
 from pyro_fairvae.schema.arrays import Floats
-from pyro_fairvae.schema.observed import Columns
+from pyro_fairvae.schema.observed import IS_MISSING, Columns
 
 MOST_CATEGORIES = 64  # of a column, the most frequent; all others are merged into one
 FEWEST_IN_CATEGORY = 5  # rows that a category needs to be kept, where a column has too many categories
@@ -153,7 +153,7 @@ class TableEncoder:
     @property
     def blocks(self) -> tuple[tuple[str, int], ...]:
         """Name and width of each one-hot block: gaps of numbers, then the categories."""
-        gaps = [(f"{number.name} is missing", 2) for number in self.numbers if number.gaps]
+        gaps = [(IS_MISSING.format(number.name), 2) for number in self.numbers if number.gaps]
         return (*gaps, *((category.name, category.width) for category in self.categories))
 
     @property

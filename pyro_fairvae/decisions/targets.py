@@ -15,24 +15,30 @@ but its solution often randomises many rows, so that decisions by its multiplier
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.decisions.score_adjustment import TEMPERATURES
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.gaps import CellSums
-from pyro_fairvae.risks.relaxations import softened_step
 
-STEPS = 800
+STEPS = 400  # of each search
 LOWERING = 0.6  # share of the steps in which ε falls to its target
-STIFFNESS = 50.0  # ρ
+# ρ and the learning rate of two searches, of which the better one counts: small steps suit small targets on
+# large tables, large ones find decisions that are farther from the unadjusted ones.
+SEARCHES = ((50.0, 0.005), (10.0, 0.02))
+TRIES = 300  # random steps around what the searches found
+NEARBY = 0.005  # size of the first of them
+EXCESS = 5.0  # error that a unit of disparity above the target counts as, then
 MULTIPLIED_EVERY = 5  # steps between updates of μ
 JUDGED_EVERY = 10  # steps between looks at the decisions, once ε is at its target
-LEARNING_RATE = 0.005
 SLACK = 1.02  # a difference of a target times this is within it
 
 
@@ -43,6 +49,18 @@ class Settled:
     adjustment: Tensor  # ν, (targets, classes, classes y, groups)
     error: Tensor  # (targets,)
     disparity: Tensor  # F, (targets,)
+
+
+def check_targets(targets: Any) -> tuple[float, ...]:
+    """Targets from loose to tight; raises unless they are different numbers within (0, 1]."""
+    try:
+        found = tuple(sorted(map(float, targets), reverse=True))
+    except (TypeError, ValueError) as reason:
+        raise InputError(f"targets must be numbers within (0, 1], got {targets!r}.") from reason
+    bad = [target for target in found if not 0 < target <= 1]
+    require(not bad, f"targets must be within (0, 1], got {bad and bad[0]}.")
+    require(len(set(found)) == len(found), f"targets has a value twice: {list(found)}.")
+    return found
 
 
 def settle(
@@ -60,36 +78,90 @@ def settle(
     ``imputed`` P(y, a|x, ỹ, ã), both (rows, classes, groups), and ``label`` P(y|x, ỹ), by which decisions
     are judged. Where no decisions within a target are found, those that come nearest are returned.
     """
+    given = scores.dtype
+    scores, cells, imputed, label, targets = (
+        part.float() for part in (scores, cells, imputed, label, targets)
+    )
     share = imputed.mean(0).clamp(min=1e-6)  # in its units every weight has the same effect on its rate
-    scaled = cells / share
-    count, (classes, groups) = len(targets), share.shape
-    weights = scores.new_zeros(count, classes, classes, groups).requires_grad_()
     judge = _Judge(imputed, label, risk)
-    plain_error, plain = judge(functional.one_hot(scores.argmax(-1), classes).to(scores)[None])
-    best = [torch.zeros_like(weights), plain_error.expand(count).clone(), plain.expand(count).clone()]
+    classes = scores.shape[-1]
+    plain_error, plain = judge(_decided(scores.T[None]))
+    weights = scores.new_zeros(len(targets), classes, *share.shape)
+    best = [weights, plain_error.expand(len(targets)).clone(), plain.expand(len(targets)).clone()]
+    for stiffness, learning_rate in SEARCHES:
+        for found in _search(scores, cells / share, judge, plain, targets, steps, stiffness, learning_rate):
+            best = _better_of(best, found, targets)
+    weights, error, disparity = _nearby(scores, cells / share, judge, best, targets)
+    return Settled((weights / share).to(given), error, disparity)
+
+
+def _search(
+    scores: Tensor,
+    cells: Tensor,
+    judge: _Judge,
+    plain: Tensor,
+    targets: Tensor,
+    steps: int,
+    stiffness: float,
+    learning_rate: float,
+) -> Iterator[list[Tensor]]:
+    """Weights, errors and disparities that a search comes by, once ε is at its targets."""
+    classes = scores.shape[-1]
+    weights = scores.new_zeros(len(targets), classes, *cells.shape[1:]).requires_grad_()
     multipliers: Tensor | None = None
     optimizer = torch.optim.Adam([weights], foreach=True)
     first, last = TEMPERATURES
     for step in range(steps):
         done = step / steps
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * cosine_share(done)
+        optimizer.param_groups[0]["lr"] = learning_rate * cosine_share(done)
         epsilon = targets + (plain - targets).clamp(min=0) * max(0.0, 1 - done / LOWERING)
-        adjusted = scores + torch.einsum("rya,kcya->krc", scaled, weights)
-        soft = softened_step(adjusted, first * (last / first) ** done)
-        hard = functional.one_hot(adjusted.argmax(-1), classes).to(scores)
-        if done >= LOWERING and step % JUDGED_EVERY == 0:
-            best = _better_of(best, [weights.detach(), *judge(hard)], targets)
+        adjusted = scores.T + torch.einsum("rya,kcya->kcr", cells, weights)
         # Decisions as they are, with the gradient of softened ones: constraints hold for the former.
-        error, differences = judge.errors_and_differences(hard + soft - soft.detach())
+        soft = (adjusted / (first * (last / first) ** done)).softmax(1)
+        decided = _decided(adjusted.detach()) + (soft - soft.detach())
+        if done >= LOWERING and step % JUDGED_EVERY == 0:
+            yield [weights.detach().clone(), *judge(decided.detach())]
+        error, differences = judge.errors_and_differences(decided)
         excess = torch.stack([differences, -differences], dim=-1) - epsilon[:, None, None]
         multipliers = torch.zeros_like(excess) if multipliers is None else multipliers
-        pressure = functional.relu(multipliers + STIFFNESS * excess)
+        pressure = functional.relu(multipliers + stiffness * excess)
         optimizer.zero_grad()
-        (error.sum() + (pressure**2).sum() / (2 * STIFFNESS)).backward()
+        (error.sum() + (pressure**2).sum() / (2 * stiffness)).backward()
         optimizer.step()
         if step % MULTIPLIED_EVERY == 0:
             multipliers = pressure.detach()
-    return Settled(best[0] / share, best[1], best[2])
+
+
+def _nearby(
+    scores: Tensor, cells: Tensor, judge: _Judge, best: list[Tensor], targets: Tensor
+) -> list[Tensor]:
+    """Weights, errors and disparities after random steps around the best, whose size adapts.
+
+    Each target starts from the best weights of any target: those of a looser one may suit it better.
+    """
+    cost = best[1] + EXCESS * (best[2] - targets.unsqueeze(-1)).clamp(min=0)  # (targets, weights of targets)
+    best = [part[cost.argmin(1)] for part in best]
+    noise = torch.Generator().manual_seed(0)
+    size = torch.full_like(targets, NEARBY)
+    for _ in range(TRIES):
+        step = torch.randn(best[0].shape, generator=noise).to(scores) * size.view(-1, 1, 1, 1)
+        tried = best[0] + step
+        found = [tried, *judge(_decided(scores.T + torch.einsum("rya,kcya->kcr", cells, tried)))]
+        before, after = (
+            error + EXCESS * (disparity - targets).clamp(min=0) for _, error, disparity in (best, found)
+        )
+        better = after < before
+        size = torch.where(better, size * 2, size * 0.85).clamp(1e-5, 0.05)
+        best = [
+            torch.where(better.view(-1, *(1,) * (new.dim() - 1)), new, old)
+            for new, old in zip(found, best, strict=True)
+        ]
+    return best
+
+
+def _decided(scores: Tensor) -> Tensor:
+    """1 for the class with the largest score; classes are the second of three dimensions."""
+    return torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1.0)
 
 
 def _better_of(best: list[Tensor], found: list[Tensor], targets: Tensor) -> list[Tensor]:
@@ -105,7 +177,7 @@ def _better_of(best: list[Tensor], found: list[Tensor], targets: Tensor) -> list
 
 @dataclass(frozen=True)
 class _Judge:
-    """Expected error and differences of decisions, (targets, rows, classes), under imputations."""
+    """Expected error and differences of decisions, (targets, classes, rows), under imputations."""
 
     imputed: Tensor
     label: Tensor
@@ -120,8 +192,8 @@ class _Judge:
         return self._error(decided), self.risk(self._sums(decided)).value
 
     def _error(self, decided: Tensor) -> Tensor:
-        return 1 - (decided * self.label).sum(-1).mean(-1)
+        return 1 - torch.einsum("kcr,rc->k", decided, self.label) / len(self.label)
 
     def _sums(self, decided: Tensor) -> CellSums:
         mass = self.imputed.sum(0).expand(len(decided), -1, -1)
-        return CellSums(mass, torch.einsum("krc,rya->kyac", decided, self.imputed))
+        return CellSums(mass, torch.einsum("kcr,rya->kyac", decided, self.imputed))

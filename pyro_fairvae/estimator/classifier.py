@@ -13,8 +13,6 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm import tqdm
 
@@ -28,6 +26,7 @@ from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names,
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
+from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
     NOBODY,
     check_depends_on,
@@ -55,11 +54,7 @@ EPOCHS, MOST_EPOCHS = 25, 200  # if epochs is not given
 ENOUGH = 40  # training rows from which intervals can be cross-fitted
 
 
-class WithholdingWarning(UserWarning):
-    """What was recorded rejects the assumption on withholding."""
-
-
-class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
+class FairSSVAEClassifier(TableClassifier):
     r"""A classifier that is fair to groups which only some rows state.
 
     One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to
@@ -469,12 +464,6 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         return fairest
 
     @property
-    def groups_(self) -> tuple[str, ...]:
-        """The groups, in the order of :meth:`predict_groups_proba`; empty if none were given."""
-        check_is_fitted(self)
-        return self.attributes_.group_names if self.knows_groups_ else ()
-
-    @property
     def withholding_check_(self) -> WithholdingCheck | None:
         """The check of the assumption on withholding; None if it was not made."""
         check_is_fitted(self)
@@ -486,49 +475,6 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         """How often each group, and each class's label, is withheld, with 90 % intervals."""
         check_is_fitted(self)
         return withholding_rates(self.posterior_, self.knows_groups_)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The class that the selected member decides on, by :meth:`decision_function`.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-
-        Returns
-        -------
-        ndarray, (rows,)
-            Values of ``classes_``.
-        """
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self._scores(X).argmax(1)])
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        r"""The scores that decide.
-
-        The decision is the class c with the largest
-
-        .. math:: s_c(x) = P_f(c|x) + \sum_{ya} \nu_{cya} P(y, a|x),
-
-        where the weights ν, fitted after training, are 0 for a member with λ = 0 and turned off by
-        ``options={"refine_decisions": 0}``. P(y, a|x) contains the group inferred from x. Thresholds
-        (``options={"thresholds": …}``) shift P_f here and nowhere else. Scores are not probabilities: they
-        may lie outside [0, 1].
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-
-        Returns
-        -------
-        ndarray
-            With two classes, s of the second minus s of the first, (rows,): the decision is the second class
-            where it is positive. With more classes, s itself, (rows, classes). In single precision, as the
-            networks.
-        """
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     @torch.no_grad()
     def _scores(self, X: Any) -> np.ndarray:
@@ -619,45 +565,9 @@ class FairSSVAEClassifier(ClassifierMixin, BaseEstimator):
         table = CodedTable(x.numpy(), y_obs, a_obs, self.encoder_, self.classes_, self.attributes_)
         return table.observed()
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on rows that have a label.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-        y : array-like, (rows,)
-            Labels, which may have gaps.
-        sample_weight : array-like, (rows,), optional
-            Weights of rows.
-
-        Returns
-        -------
-        float
-            The share of labelled rows with a correct decision.
-        """
-        check_is_fitted(self)
-        decided = self.predict(X)
-        codes, _ = code_labels(y, self.classes_)
-        require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
-        known = codes < len(self.classes_)
-        require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
-
     def _encoded(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
-        X = self._features(X)
-        frame = as_frame(X)
-        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
-        named = hasattr(self, "feature_names_in_")
-        if isinstance(X, pd.DataFrame) and named:
-            self.encoder_.aligned(frame)  # its error suggests the new name of a missing column
-        validate_data(self, X, reset=False, skip_check_array=True)
-        known = named or set(self.encoder_.names) <= set(check_names(frame))
-        if not (isinstance(X, pd.DataFrame) and known):
-            frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
-        return torch.from_numpy(self.encoder_.encode(frame))
+        return torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
 
     def _features(self, X: Any) -> Any:
         """X without the proxies that it may have."""

@@ -9,25 +9,30 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
-from sklearn.metrics import accuracy_score
+from sklearn.base import MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError, choose, require
-from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.channels.priors import channel
-from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
+from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
+from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
+from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
-from pyro_fairvae.data.tree_features import TreeFeatures
 from pyro_fairvae.data.user_table import CodedTable
-from pyro_fairvae.decisions.targets import settle
+from pyro_fairvae.decisions.targets import check_targets, settle
 from pyro_fairvae.estimator.cross_fitted import CrossFitted
+from pyro_fairvae.estimator.imputation import (
+    GroupImputer,
+    Imputed,
+    LabelImputer,
+    groups_by_label,
+    imputed,
+    recalibrated_labels,
+)
+from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import check_groups, check_labels, random_seed
 from pyro_fairvae.evaluation.selection import standard_error
-from pyro_fairvae.posterior.calibration import Calibrated, calibrate_scores
-from pyro_fairvae.posterior.scored_rows import recalibrated
 from pyro_fairvae.posterior.summaries import describe, withheld_line
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk
@@ -40,7 +45,7 @@ WITHIN = 0.01  # budget of error of the default choice
 SHARE = 0.2  # of the disparity without a target that the default choice aims at
 
 
-class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class FairDecisions(MetaEstimatorMixin, TableClassifier):
     r"""Fair decisions of any classifier with ``predict_proba``, where groups and labels have gaps.
 
     The classifier is cross-fitted on rows that state their label. Who withholds is learned from scores of
@@ -173,35 +178,20 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         seed = random_seed(self.random_state)
         self.encoder_, self.classes_, self.attributes_ = TableEncoder.learn(frame), classes, attributes
         self.knows_groups_ = sensitive_features is not None
-        self.trees_ = TreeFeatures(self.encoder_)
-        fold = _folds(y_obs, a_obs, self.folds, seed)
-        inputs, features = self._inputs(X), self.trees_.encode(frame)
-        base = _boosted(self.trees_.categorical, seed) if self.estimator is None else self.estimator
-        self.labeller_ = CrossFitted.fit(base, inputs, y_obs, fold, len(classes), of_code=classes.take)
-        scores = self.labeller_.out_of_fold(inputs, fold, self._code_of)
         table = CodedTable(
             self.encoder_.encode(frame), y_obs, a_obs, self.encoder_, classes, attributes
         ).observed()
-        channels = (
-            channel("a", attributes, self.prior_a),
-            channel("y", table.label_attributes, self.prior_y),
-        )
-        of_labels = _calibrated(channels[1], scores, y_obs, seed)
-        self.recalibration_ = of_labels.recalibration
-        label = self._recalibrated(scores)
-        self._withholding = {"y": of_labels}
-        self.grouper_: CrossFitted | None = None
+        fold = even_folds(y_obs, a_obs, self.folds, seed)
+        scores = self._cross_fit(X, table, fold, seed)
+        labels = LabelImputer.learn(scores, table, self.prior_y, seed)
+        self.recalibration_ = labels.recalibration
+        label = recalibrated_labels(scores, self.recalibration_)
+        self._withholding = {"y": labels.withholding}
+        self.grouper_: CrossFittedTrees | None = None
         if self.knows_groups_:
-            cells, imputed, label_given = self._impute(
-                features, fold, label, y_obs, a_obs, channels[0], table, seed
-            )
-            kept = slice(None, None, -(-len(label) // SETTLED_ROWS))
-            stated = StatedGroups(a_obs, attributes).codes
-            self._settling = tuple(part[kept] for part in (label, cells, imputed, label_given, y_obs, stated))
-            self._settle(targets)
-            self.selected_ = self._default()
-            if self.max_disparity is not None:
-                self.select(self.max_disparity)
+            groups = GroupImputer.learn(table, fold, self.prior_a, seed)
+            self.grouper_, self._withholding["a"] = groups.trees, groups.withholding
+            self._judge(imputed(label, labels, groups, table, fold), table, targets)
         else:
             warnings.warn(
                 "no sensitive_features were given: decisions are those of the classifier, without fairness.",
@@ -214,7 +204,35 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 {"target": [np.nan], "error": [error], "disparity": [np.nan], "standard_error": [np.nan]}
             )
             self.selected_ = 0
+        check = self.withholding_check_
+        if check is not None and check.rejected:
+            warnings.warn(check.in_words(), WithholdingWarning, stacklevel=2)
         return self
+
+    def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
+        """Fit the classifier in folds; its scores of every row by the copy that was not fitted on it."""
+        y_obs, classes = table.y_obs.numpy(), table.classes
+        if self.estimator is None:
+            inputs = self._tree_inputs(table.x)
+            categories = are_categories(self.encoder_.columns)
+            trees = CrossFittedTrees.grow(inputs, categories, y_obs, fold, classes, seed=seed)
+            self.labeller_: CrossFittedTrees | CrossFitted = trees
+            return trees.out_of_fold(inputs, fold)
+        given = self._given(X)
+        fitted = CrossFitted.fit(self.estimator, given, y_obs, fold, self.classes_)
+        self.labeller_ = fitted
+        return fitted.out_of_fold(given, fold)
+
+    def _judge(self, believed: Imputed, table: Observed, targets: np.ndarray) -> None:
+        """Settle decisions to the targets, and choose one."""
+        stated = StatedGroups(table.a_obs.numpy(), self.attributes_).codes
+        every = slice(None, None, -(-table.rows // SETTLED_ROWS))
+        self._settling = believed.some(SETTLED_ROWS)
+        self._recorded = table.y_obs.numpy()[every], stated[every]
+        self._adjustment, self.frontier_ = self._settled(targets)
+        self.selected_ = self._default()
+        if self.max_disparity is not None:
+            self.select(self.max_disparity)
 
     def _checked_targets(self) -> np.ndarray:
         choose("risk", self.risk, RISKS)
@@ -227,85 +245,29 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             isinstance(self.folds, (int, np.integer)) and self.folds >= 2,
             f"folds must be a whole number of at least 2, got {self.folds!r}.",
         )
-        given = TARGETS if self.targets is None else self.targets
-        try:
-            targets = np.array([float(target) for target in given])
-        except (TypeError, ValueError) as reason:
-            raise InputError(f"targets must be numbers within (0, 1], got {self.targets!r}.") from reason
-        for name, values in (("targets", targets), ("max_disparity", [self.max_disparity])):
-            bad = [value for value in values if value is not None and not 0 < value <= 1]
-            require(not bad, f"{name} must be within (0, 1], got {bad and bad[0]}.")
-        require(len(set(targets)) == len(targets), f"targets has a value twice: {list(targets)}.")
-        return np.sort(targets)[::-1]
-
-    def _impute(
-        self,
-        features: np.ndarray,
-        fold: np.ndarray,
-        label: np.ndarray,
-        y_obs: np.ndarray,
-        a_obs: np.ndarray,
-        of: Channel,
-        table: Observed,
-        seed: int,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """P(y, a|x), P(y, a|x, ỹ, ã) and P(y|x, ỹ) of every row, by models that were not fitted on it."""
-        stated = StatedGroups(a_obs, self.attributes_).codes  # of rows that state all attributes
-        groups, classes = self.attributes_.groups, len(self.classes_)
         require(
-            bool((np.bincount(stated[stated < groups], minlength=groups) > self.folds).all()),
-            f"every group must be stated by more than {self.folds} rows, the number of folds; merge or drop "
-            "rare groups, or use fewer folds.",
+            self.max_disparity is None or 0 < self.max_disparity <= 1,
+            f"max_disparity must be within (0, 1], got {self.max_disparity}.",
         )
-        of_x = CrossFitted.fit(_boosted(self.trees_.categorical, seed), features, stated, fold, groups)
-        scores = of_x.out_of_fold(features, fold, np.asarray)
-        of_groups = _calibrated(of, scores, a_obs, seed, table)
-        self._withholding["a"] = of_groups
-        matrix = _mean_matrix(of_groups)
-        whole = [list(self.attributes_.outcome_names).index(name) for name in self.attributes_.group_names]
-        states = matrix[np.arange(groups), whole]  # P(all stated|a)
-        weight = np.where(stated < groups, 1 / states.clip(min=0.01)[np.minimum(stated, groups - 1)], 0.0)
-        known = np.where((stated < groups) & (y_obs < classes), stated, groups)
-        with_label = np.c_[features, np.where(y_obs < classes, y_obs, np.nan)]
-        grouper = CrossFitted.fit(
-            _boosted(np.r_[self.trees_.categorical, True], seed), with_label, known, fold, groups, weight
-        )
-        by_label = np.stack(
-            [
-                grouper.out_of_fold(np.c_[features, np.full(len(features), y)], fold, np.asarray)
-                for y in range(classes)
-            ],
-            axis=1,
-        )  # P(a|x,y), (rows, classes, groups)
-        self.grouper_ = grouper
-        label_given = label * _mean_matrix(self._withholding["y"])[:, y_obs].T
-        label_given /= label_given.sum(1, keepdims=True)
-        group_given = by_label * matrix[:, a_obs].T[:, None]
-        group_given /= group_given.sum(2, keepdims=True).clip(min=1e-300)
-        return label[..., None] * by_label, label_given[..., None] * group_given, label_given
-
-    def _settle(self, targets: np.ndarray) -> None:
-        """The frontier: decisions without a target, and those settled to each."""
-        found = self._settled(targets)
-        self._adjustment = found[0]
-        self.frontier_ = found[1]
+        return np.array(check_targets(TARGETS if self.targets is None else self.targets))
 
     def _settled(self, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
-        label, cells, imputed, label_given = (torch.from_numpy(part) for part in self._settling[:4])
-        risk = RISKS[self.risk]
-        settled = settle(label, cells, imputed, label_given, risk, torch.from_numpy(targets.copy()))
+        believed, risk = self._settling, RISKS[self.risk]
+        parts = (believed.label, believed.cells, believed.joint, believed.label_given, targets)
+        label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
+        settled = settle(label, cells, joint, label_given, risk, aims)
         none = torch.zeros_like(settled.adjustment[:1])
         adjustment = torch.cat([none, settled.adjustment]).numpy()
         lines = []
         for target, nu in zip([np.nan, *targets], adjustment, strict=True):
-            decided = _adjusted(self._settling[0], self._settling[1], nu).argmax(1)
+            decided = _adjusted(believed.label, believed.cells, nu).argmax(1)
             one_hot = np.eye(len(self.classes_))[decided]
             lines.append(
                 {
                     "target": target,
-                    "error": 1 - float((one_hot * self._settling[3]).sum(1).mean()),
-                    "disparity": _disparity(risk, one_hot, self._settling[2]),
-                    "standard_error": standard_error(risk, decided, self._settling[2]),
+                    "error": 1 - float((one_hot * believed.label_given).sum(1).mean()),
+                    "disparity": _disparity(risk, one_hot, believed.joint),
+                    "standard_error": standard_error(risk, decided, believed.joint),
                 }
             )
         return adjustment, pd.DataFrame(lines)
@@ -363,14 +325,14 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _confident(self, limit: float, confidence: float) -> int:
         """The most accurate line of the frontier whose audited upper end is within the limit."""
         choose("risk that can be selected with confidence", self.risk, ("deo", "deopp", "ddp"))
-        label, cells, _, _, y_obs, stated = self._settling
+        believed, (y_obs, stated) = self._settling, self._recorded
         groups = len(self.groups_)
         y_true = np.where(y_obs < len(self.classes_), y_obs, np.nan)
         said = np.where(stated < groups, stated, np.nan)
-        by_group = cells.sum(1)
+        by_group = believed.cells.sum(1)
         ends = []
         for nu in self._adjustment:
-            decided = _adjusted(label, cells, nu).argmax(1)
+            decided = _adjusted(believed.label, believed.cells, nu).argmax(1)
             done = audit(y_true, decided, said, groups_proba=by_group, confidence=confidence)
             ends.append(float(done.metrics["high"][self.risk]))
         within = self.frontier_[np.array(ends) <= limit]
@@ -380,12 +342,6 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             f"upper end is {min(ends):.3f}. More rows, or smaller targets, may lower it.",
         )
         return int(within["error"].idxmin())
-
-    @property
-    def groups_(self) -> tuple[str, ...]:
-        """The groups; empty if none were given."""
-        check_is_fitted(self)
-        return self.attributes_.group_names if self.knows_groups_ else ()
 
     @property
     def withholding_check_(self) -> WithholdingCheck | None:
@@ -409,38 +365,6 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 ]
         return pd.DataFrame(lines)
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """The scores that decide, as :class:`~pyro_fairvae.FairSSVAEClassifier` has them.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-
-        Returns
-        -------
-        ndarray
-            With two classes, the score of the second minus that of the first, (rows,); else (rows, classes).
-        """
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The decisions at the selected target.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-
-        Returns
-        -------
-        ndarray, (rows,)
-            Values of ``classes_``.
-        """
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self._scores(X).argmax(1)])
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y|x), the mean of the cross-fitted classifiers; fair decisions need not have the largest.
 
@@ -455,8 +379,7 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             In the order of ``classes_``; rows sum to 1.
         """
         check_is_fitted(self)
-        self._check_columns(X)
-        return self._recalibrated(self.labeller_.predict(self._inputs(X), self._code_of))
+        return self._labels(X, self._inputs(X))
 
     def predict_groups_proba(self, X: Any) -> np.ndarray:
         """P(a|x), by the features alone.
@@ -473,105 +396,35 @@ class FairDecisions(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
-        return self._cells(X, self.predict_proba(X)).sum(1)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on rows that have a label.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-        y : array-like, (rows,)
-            Labels, which may have gaps.
-        sample_weight : array-like, (rows,), optional
-            Weights of rows.
-
-        Returns
-        -------
-        float
-            The share of labelled rows with a correct decision.
-        """
-        decided = self.predict(X)
-        codes, _ = code_labels(y, self.classes_)
-        require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
-        known = codes < len(self.classes_)
-        require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
+        inputs = self._inputs(X)
+        return self._cells(inputs, self._labels(X, inputs)).sum(1)
 
     def _scores(self, X: Any) -> np.ndarray:
-        label = self.predict_proba(X)
-        nu = self._adjustment[self.selected_]
-        return _adjusted(label, self._cells(X, label), nu) if self.knows_groups_ and nu.any() else label
+        inputs = self._inputs(X)
+        label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
+        return _adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
 
-    def _cells(self, X: Any, label: np.ndarray) -> np.ndarray:
+    def _labels(self, X: Any, inputs: np.ndarray) -> np.ndarray:
+        """P(y|x), (rows, classes)."""
+        taken = inputs if isinstance(self.labeller_, CrossFittedTrees) else self._given(X)
+        return recalibrated_labels(self.labeller_.predict(taken), self.recalibration_)
+
+    def _cells(self, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
         """P(y, a|x), (rows, classes, groups)."""
         assert self.grouper_ is not None
-        features = self.trees_.encode(self._frame(X))
-        by_label = [
-            self.grouper_.predict(np.c_[features, np.full(len(features), y)], np.asarray)
-            for y in range(len(self.classes_))
-        ]
-        return label[..., None] * np.stack(by_label, axis=1)
+        return label[..., None] * groups_by_label(self.grouper_, inputs, len(self.classes_))
 
-    def _inputs(self, X: Any) -> Any:
-        """What the classifier is given: X itself, or its columns for trees."""
-        if self.estimator is None:
-            return self.trees_.encode(self._frame(X))
+    def _inputs(self, X: Any) -> np.ndarray:
+        """Columns for trees."""
+        return self._tree_inputs(self.encoder_.encode(self._frame(X)))
+
+    def _tree_inputs(self, x: Any) -> np.ndarray:
+        return tree_inputs(x, self.encoder_.columns)
+
+    @staticmethod
+    def _given(X: Any) -> Any:
+        """X as it is given to the classifier."""
         return X if isinstance(X, pd.DataFrame) else np.asarray(X)
-
-    def _frame(self, X: Any) -> pd.DataFrame:
-        frame = as_frame(X)
-        if not (isinstance(X, pd.DataFrame) and set(self.encoder_.names) <= set(map(str, frame.columns))):
-            frame.columns = pd.Index(self.encoder_.names)
-        return frame
-
-    def _check_columns(self, X: Any) -> None:
-        frame = as_frame(X)
-        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
-        if isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_"):
-            self.encoder_.aligned(frame)
-        validate_data(self, X, reset=False, skip_check_array=True)
-
-    def _recalibrated(self, scores: np.ndarray) -> np.ndarray:
-        if self.recalibration_ is None:
-            return scores
-        return recalibrated(torch.from_numpy(scores), torch.from_numpy(self.recalibration_[0])).numpy()
-
-    def _code_of(self, classes: Any) -> np.ndarray:
-        return np.searchsorted(self.classes_, classes)
-
-
-def _boosted(categorical: np.ndarray, seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
-
-    return HistGradientBoostingClassifier(
-        categorical_features=categorical, early_stopping=False, random_state=seed
-    )
-
-
-def _folds(y_obs: np.ndarray, a_obs: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """The fold of each row, with about the same stated labels and groups in each."""
-    order = np.random.default_rng([seed, folds]).permutation(len(y_obs))
-    order = order[np.lexsort((a_obs[order], y_obs[order]))]
-    fold = np.empty(len(y_obs), dtype=int)
-    fold[order] = np.arange(len(y_obs)) % folds
-    return fold
-
-
-def _calibrated(
-    of: Channel, scores: np.ndarray, observed: np.ndarray, seed: int, checked: Any = None
-) -> Calibrated:
-    return calibrate_scores(
-        of, torch.from_numpy(scores)[None], torch.from_numpy(observed)[None], 300, seed, checked=checked
-    )
-
-
-def _mean_matrix(posterior: Calibrated) -> np.ndarray:
-    """P(observed|latent) at the posterior means, (values, outcomes)."""
-    rows = [torch.from_numpy(row.mean((0, 1))[0]) for row in posterior.draws.rows]
-    return posterior.draws.channel.matrix(rows).numpy()
 
 
 def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

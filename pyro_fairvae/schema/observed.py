@@ -22,6 +22,7 @@ from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 
 Features = Tensor | PixelRows  # x of a table: numbers, or images that are read on access
+IS_MISSING = "{} is missing"  # name of the block that marks the gaps of a number
 
 
 @dataclass(frozen=True)

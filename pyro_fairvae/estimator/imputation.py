@@ -1,0 +1,161 @@
+r"""Labels and groups of rows that do not state them, from models that were not fitted on the rows.
+
+The label is that of a cross-fitted classifier, recalibrated while P(ỹ|y) is learned. Who withholds,
+P(ã|a), is learned from cross-fitted scores of the group given x. P(a|x,y) is learned from rows that state
+both, weighed by 1/P(stated|a), and then
+
+.. math:: P(y, a|x, \tilde y, \tilde a) \propto P(y|x) P(\tilde y|y) P(a|x,y) P(\tilde a|a).
+
+Nothing here knows of fairness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees
+from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.channels.priors import channel
+from pyro_fairvae.data.coded_columns import StatedGroups
+from pyro_fairvae.posterior.calibration import Calibrated, calibrate_scores
+from pyro_fairvae.posterior.scored_rows import recalibrated
+from pyro_fairvae.schema.observed import Columns, Observed
+
+DRAWS = 300  # of each chain, of the posteriors of who withholds
+
+
+@dataclass(frozen=True)
+class Imputed:
+    """What is believed of every row."""
+
+    label: np.ndarray  # P(y|x), (rows, classes)
+    cells: np.ndarray  # P(y, a|x), (rows, classes, groups)
+    joint: np.ndarray  # P(y, a|x, ỹ, ã), (rows, classes, groups)
+    label_given: np.ndarray  # P(y|x, ỹ), (rows, classes)
+
+    def some(self, most: int) -> Imputed:
+        """Evenly spaced rows, so many at most."""
+        every = slice(None, None, -(-len(self.label) // most))
+        return Imputed(self.label[every], self.cells[every], self.joint[every], self.label_given[every])
+
+
+@dataclass(frozen=True)
+class LabelImputer:
+    """P(y|x) from scores of a cross-fitted classifier, and P(ỹ|y)."""
+
+    withholding: Calibrated
+
+    @staticmethod
+    def learn(scores: np.ndarray, table: Observed, prior: Any, seed: int) -> LabelImputer:
+        of = channel("y", table.label_attributes, prior)
+        return LabelImputer(_calibrated(of, scores, table.y_obs, seed))
+
+    @property
+    def recalibration(self) -> np.ndarray | None:
+        """b and C, (classes − 1, classes); None where scores are taken as they are."""
+        found = self.withholding.recalibration
+        return None if found is None else found[0]
+
+    def given(self, label: np.ndarray, y_obs: np.ndarray) -> np.ndarray:
+        """P(y|x, ỹ)."""
+        joint = label * _mean_matrix(self.withholding)[:, y_obs].T
+        return np.asarray(joint / joint.sum(1, keepdims=True))
+
+
+def recalibrated_labels(scores: np.ndarray, recalibration: np.ndarray | None) -> np.ndarray:
+    """P(y|x), (rows, classes), from a classifier's scores."""
+    if recalibration is None:
+        return scores
+    return recalibrated(torch.from_numpy(scores), torch.from_numpy(recalibration)).numpy()
+
+
+@dataclass(frozen=True)
+class GroupImputer:
+    """P(a|x,y) by trees, and P(ã|a)."""
+
+    trees: CrossFittedTrees
+    withholding: Calibrated
+
+    @staticmethod
+    def learn(table: Observed, fold: np.ndarray, prior: Any, seed: int) -> GroupImputer:
+        attributes, classes, groups = table.group_attributes, table.classes, table.groups
+        y_obs, a_obs = table.y_obs.numpy(), table.a_obs.numpy()
+        stated = StatedGroups(a_obs, attributes).codes  # of rows that state all attributes
+        folds = int(fold.max()) + 1
+        require(
+            bool((np.bincount(stated[stated < groups], minlength=groups) > folds).all()),
+            f"every group must be stated by more than {folds} rows, the number of folds; merge or drop rare "
+            "groups, or use fewer folds.",
+        )
+        inputs, categories = _inputs(table)
+        of_x = CrossFittedTrees.grow(inputs, categories, stated, fold, groups, seed=seed)
+        of = channel("a", attributes, prior)
+        withholding = _calibrated(of, of_x.out_of_fold(inputs, fold), table.a_obs, seed, table)
+        matrix = _mean_matrix(withholding)
+        whole = [list(attributes.outcome_names).index(name) for name in attributes.group_names]
+        states = matrix[np.arange(groups), whole].clip(min=0.01)  # P(all stated|a)
+        weight = np.where(stated < groups, 1 / states[np.minimum(stated, groups - 1)], 0.0)
+        known = np.where((stated < groups) & (y_obs < classes), stated, groups)
+        with_label = np.column_stack([inputs, np.where(y_obs < classes, y_obs, np.nan)])
+        trees = CrossFittedTrees.grow(
+            with_label, np.append(categories, True), known, fold, groups, weight, seed
+        )
+        return GroupImputer(trees, withholding)
+
+    def out_of_fold(self, table: Observed, fold: np.ndarray) -> np.ndarray:
+        """P(a|x,y) of the rows it was learned from, (rows, classes, groups)."""
+        inputs, _ = _inputs(table)
+        by_label = [
+            self.trees.out_of_fold(np.column_stack([inputs, np.full(len(inputs), y)]), fold)
+            for y in range(table.classes)
+        ]
+        return np.stack(by_label, axis=1)
+
+    def given(self, by_label: np.ndarray, a_obs: np.ndarray) -> np.ndarray:
+        """P(a|x, y, ã), (rows, classes, groups)."""
+        joint = by_label * _mean_matrix(self.withholding)[:, a_obs].T[:, None]
+        return np.asarray(joint / joint.sum(2, keepdims=True).clip(min=1e-300))
+
+
+def groups_by_label(trees: CrossFittedTrees, inputs: np.ndarray, classes: int) -> np.ndarray:
+    """P(a|x,y) of new rows, (rows, classes, groups)."""
+    by_label = [trees.predict(np.column_stack([inputs, np.full(len(inputs), y)])) for y in range(classes)]
+    return np.stack(by_label, axis=1)
+
+
+def imputed(
+    label: np.ndarray, labels: LabelImputer, groups: GroupImputer, table: Observed, fold: np.ndarray
+) -> Imputed:
+    """What is believed of the rows that the imputers were learned from, given P(y|x) out of fold."""
+    by_label = groups.out_of_fold(table, fold)
+    label_given = labels.given(label, table.y_obs.numpy())
+    return Imputed(
+        label,
+        label[..., None] * by_label,
+        label_given[..., None] * groups.given(by_label, table.a_obs.numpy()),
+        label_given,
+    )
+
+
+def _inputs(table: Observed) -> tuple[np.ndarray, np.ndarray]:
+    assert isinstance(table.x, torch.Tensor)
+    assert isinstance(table.columns, Columns)
+    return tree_inputs(table.x, table.columns), are_categories(table.columns)
+
+
+def _calibrated(
+    of: Channel, scores: np.ndarray, observed: torch.Tensor, seed: int, checked: Observed | None = None
+) -> Calibrated:
+    return calibrate_scores(of, torch.from_numpy(scores)[None], observed[None], DRAWS, seed, checked=checked)
+
+
+def _mean_matrix(posterior: Calibrated) -> np.ndarray:
+    """P(observed|latent) at the posterior means, (values, outcomes)."""
+    rows = [torch.from_numpy(row.mean((0, 1))[0]) for row in posterior.draws.rows]
+    return posterior.draws.channel.matrix(rows).numpy()

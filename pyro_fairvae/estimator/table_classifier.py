@@ -1,0 +1,119 @@
+"""What classifiers of tables have in common: checking X, deciding by scores, accuracy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.data.coded_columns import code_labels
+from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
+from pyro_fairvae.schema.attributes import Attributes
+
+
+class WithholdingWarning(UserWarning):
+    """What was recorded rejects the assumption on withholding."""
+
+
+class TableClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier whose decision is the class with the largest score."""
+
+    classes_: np.ndarray
+    encoder_: TableEncoder
+    attributes_: Attributes
+    knows_groups_: bool
+
+    @abstractmethod
+    def _scores(self, X: Any) -> np.ndarray:
+        """The scores that decide, (rows, classes)."""
+
+    @property
+    def groups_(self) -> tuple[str, ...]:
+        """The groups, in the order of :meth:`predict_groups_proba`; empty if none were given."""
+        check_is_fitted(self)
+        return self.attributes_.group_names if self.knows_groups_ else ()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class that the selected member decides on, by :meth:`decision_function`.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (rows,)
+            Values of ``classes_``.
+        """
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self._scores(X).argmax(1)])
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        r"""The scores that decide.
+
+        The decision is the class c with the largest
+
+        .. math:: s_c(x) = P_f(c|x) + \sum_{ya} \nu_{cya} P(y, a|x),
+
+        where the weights ν, fitted after training, are 0 where nothing was made fair. P(y, a|x) contains the
+        group inferred from x. Scores are not probabilities: they may lie outside [0, 1].
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            With two classes, s of the second minus s of the first, (rows,): the decision is the second class
+            where it is positive. With more classes, s itself, (rows, classes).
+        """
+        check_is_fitted(self)
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on rows that have a label.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+        y : array-like, (rows,)
+            Labels, which may have gaps.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows.
+
+        Returns
+        -------
+        float
+            The share of labelled rows with a correct decision.
+        """
+        decided = self.predict(X)
+        codes, _ = code_labels(y, self.classes_)
+        require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
+        known = codes < len(self.classes_)
+        require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
+
+    def _frame(self, X: Any) -> pd.DataFrame:
+        """X as a table with the columns seen in fitting, by name or, where there are none, by place."""
+        frame = as_frame(X)
+        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
+        named = hasattr(self, "feature_names_in_")
+        if isinstance(X, pd.DataFrame) and named:
+            self.encoder_.aligned(frame)  # its error suggests the new name of a missing column
+        validate_data(self, X, reset=False, skip_check_array=True)
+        known = named or set(self.encoder_.names) <= set(check_names(frame))
+        if not (isinstance(X, pd.DataFrame) and known):
+            frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
+        return frame

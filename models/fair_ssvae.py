@@ -71,7 +71,7 @@ class FairSSVAE(nn.Module):
         self.channel_a = channel_a
         self.channel_y = channel_y
         self.gamma = gamma
-        numbers = columns.numbers if likelihood == "mixed" else columns.width
+        numbers = columns.numbers if likelihood == "mixed" else columns.decoded
         self.log_scale = nn.Parameter(torch.zeros(decoder.count, 1, numbers))
         self.conditions = conditions
         self.withholding_scale = withholding_scale
@@ -115,7 +115,7 @@ class FairSSVAE(nn.Module):
                 else:
                     p_a_obs = Vindex(channel_a)[..., a, :]
                 pyro.sample("a_obs", dist.Categorical(p_a_obs), obs=batch.a_obs)
-                pyro.sample("x", self.row(a, y, z), obs=batch.x)
+                pyro.sample("x", self.row(a, y, z), obs=batch.x[..., : self.columns.decoded])
                 if self.decoder_u is not None:
                     pyro.sample("u", self.proxies(a, y, z), obs=batch.u)
 

@@ -38,7 +38,9 @@ class MixedColumns(dist.TorchDistribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> MixedColumns:
         shape = torch.Size(batch_shape)
-        return MixedColumns(self.parameters.expand(*shape, self.columns.width), self.log_scale, self.columns)
+        return MixedColumns(
+            self.parameters.expand(*shape, self.parameters.shape[-1]), self.log_scale, self.columns
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         loc, logits = self._split(self.parameters)
@@ -64,7 +66,7 @@ class NormalColumns(MixedColumns):
     """The paper's decoder: every column is Normal, one-hot columns too."""
 
     def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns | Pixels) -> None:
-        super().__init__(parameters, log_scale, Columns(numbers=columns.width))
+        super().__init__(parameters, log_scale, Columns(numbers=columns.decoded))
 
 
 LIKELIHOODS: dict[str, type[MixedColumns]] = {"mixed": MixedColumns, "normal": NormalColumns}

@@ -8,7 +8,7 @@ Examples:
   fairvae fit people.csv --label income --group sex --out model
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
-  fairvae fit people.csv --label income --group sex --set refine_decisions=0 --out model
+  fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
 """
@@ -26,7 +26,9 @@ from pyro_fairvae.run.user_table import listed, warnings_in_words
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
+from pyro_fairvae.decisions.targets import TARGETS
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.nn.trunks import trunk_names
 from pyro_fairvae.report import channels_table, frontier_table, suggestion_table
 from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.user_fit import fit_table
@@ -62,14 +64,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--risk", default=defaults.risk, metavar="NAME", help=f"{trained['risk'].help} (default: %(default)s)"
     )
-    parser.add_argument(
-        "--lambdas", default=",".join(f"{weight:g}" for weight in defaults.lambdas), metavar="X,…",
-        help=f"{trained['lambdas'].help} (default: %(default)s)",
+    members = parser.add_mutually_exclusive_group()
+    members.add_argument(
+        "--targets", metavar="X,…",
+        help="largest differences between groups that are allowed, a member for each (default: "
+        f"{','.join(f'{target:g}' for target in TARGETS)})",
+    )  # fmt: skip
+    members.add_argument(
+        "--lambdas", metavar="X,…", help=f"instead of targets, {trained['lambdas'].help}"
     )  # fmt: skip
     parser.add_argument(
         "--max-disparity", type=float, metavar="X",
-        help="choose the most accurate member with at most this disparity (default: the largest λ that costs "
-        "at most one point of accuracy)",
+        help="decide at the largest target up to this one, or, with --lambdas, by the most accurate member "
+        "with at most this disparity (default: a fifth of the disparity without a target, if it costs at "
+        "most one point of accuracy)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trunk", default=defaults.trunk, choices=trunk_names(images=False),
+        help="whether the network sees scores of boosted trees (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="options",
@@ -95,7 +107,9 @@ def run(arguments: argparse.Namespace) -> None:
     device = prepare(arguments)
     model = FairSSVAEClassifier(
         risk=arguments.risk,
-        lambdas=_numbers(arguments.lambdas),
+        targets=_numbers("targets", arguments.targets),
+        lambdas=_numbers("lambdas", arguments.lambdas),
+        trunk=arguments.trunk,
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
@@ -152,11 +166,11 @@ def _columns_of_groups(words: str) -> dict[str, str]:
     return columns
 
 
-def _numbers(words: str) -> tuple[float, ...]:
+def _numbers(name: str, words: str | None) -> tuple[float, ...] | None:
     try:
-        return tuple(map(float, listed(words)))
+        return None if words is None else tuple(map(float, listed(words)))
     except ValueError as reason:
-        raise InputError(f"--lambdas expects numbers separated by commas, got {words!r}.") from reason
+        raise InputError(f"--{name} expects numbers separated by commas, got {words!r}.") from reason
 
 
 def _options(given: Sequence[str]) -> dict[str, Any]:

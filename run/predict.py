@@ -23,6 +23,7 @@ from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_files import FORMATS, ending_of, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.report import members_in_words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,8 @@ def run(arguments: argparse.Namespace) -> None:
     predictions[chances] = predictions[chances].map("{:.6g}".format)
     write_whole(arguments.out, pd.concat([kept, predictions], axis=1).to_csv(index=False))
     counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
-    print(f"{len(table)} rows decided by the member at λ = {model.fit_.lambdas[model.selected_]:g}")
+    title, names = members_in_words(model.frontier_)
+    print(f"{len(table)} rows decided by the member with the {title} {names[model.selected_]}")
     print(f"({counts}); they are in {arguments.out}")
 
 

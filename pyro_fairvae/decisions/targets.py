@@ -9,7 +9,12 @@ subject to :math:`|d_j| \le ε` for every difference d that the risk compares, b
 
 Where the frontier of error and unfairness is nearly straight, no weight λ reaches what lies between its ends;
 a constraint does. ε falls slowly from what unadjusted decisions have: started tight, the search ends at a
-constant decision, which is perfectly fair. The same problem with randomised decisions is a linear program,
+constant decision, which is perfectly fair.
+
+Settled at its bound, a difference exceeds it on new rows as often as not, and by more the fewer people it is
+about. So differences that are known less exactly than others keep a margin: :math:`|d_j| + m_j \le ε`, where
+m is twice what the standard error exceeds the least one by, and at most a share of ε.
+ The same problem with randomised decisions is a linear program,
 but its solution often randomises many rows, so that decisions by its multipliers miss the targets by far.
 """
 
@@ -19,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -29,11 +35,15 @@ from pyro_fairvae.decisions.score_adjustment import TEMPERATURES
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.gaps import CellSums
 
+TARGETS = (0.2, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025, 0.02, 0.015, 0.01, 0.005)  # unless given
 STEPS = 400  # of each search
 LOWERING = 0.6  # share of the steps in which ε falls to its target
 # ρ and the learning rate of two searches, of which the better one counts: small steps suit small targets on
 # large tables, large ones find decisions that are farther from the unadjusted ones.
 SEARCHES = ((50.0, 0.005), (10.0, 0.02))
+CAUTION = 2.0  # standard errors above the least one that a difference keeps away from ε
+WIDEST_MARGIN = 0.7  # of ε
+RESAMPLES = 64  # of rows, for standard errors
 TRIES = 300  # random steps around what the searches found
 NEARBY = 0.005  # size of the first of them
 EXCESS = 5.0  # error that a unit of disparity above the target counts as, then
@@ -83,16 +93,19 @@ def settle(
         part.float() for part in (scores, cells, imputed, label, targets)
     )
     share = imputed.mean(0).clamp(min=1e-6)  # in its units every weight has the same effect on its rate
-    judge = _Judge(imputed, label, risk)
     classes = scores.shape[-1]
-    plain_error, plain = judge(_decided(scores.T[None]))
+    undone = _decided(scores.T[None])
+    margins = CAUTION * _excess_errors(risk, imputed, undone[0])
+    judge = _Judge(imputed, label, risk, torch.minimum(margins, WIDEST_MARGIN * targets.unsqueeze(-1)))
+    plain_error, plain = judge(undone)
     weights = scores.new_zeros(len(targets), classes, *share.shape)
-    best = [weights, plain_error.expand(len(targets)).clone(), plain.expand(len(targets)).clone()]
+    best = [weights, plain_error.expand(len(targets)).clone(), plain]
     for stiffness, learning_rate in SEARCHES:
         for found in _search(scores, cells / share, judge, plain, targets, steps, stiffness, learning_rate):
             best = _better_of(best, found, targets)
-    weights, error, disparity = _nearby(scores, cells / share, judge, best, targets)
-    return Settled((weights / share).to(given), error, disparity)
+    weights, error, _ = _nearby(scores, cells / share, judge, best, targets)
+    decided = _decided(scores.T + torch.einsum("rya,kcya->kcr", cells / share, weights))
+    return Settled((weights / share).to(given), error, risk(judge.sums(decided)).value)
 
 
 def _search(
@@ -122,7 +135,8 @@ def _search(
         if done >= LOWERING and step % JUDGED_EVERY == 0:
             yield [weights.detach().clone(), *judge(decided.detach())]
         error, differences = judge.errors_and_differences(decided)
-        excess = torch.stack([differences, -differences], dim=-1) - epsilon[:, None, None]
+        bound = (epsilon.unsqueeze(-1) - judge.margins).unsqueeze(-1)
+        excess = torch.stack([differences, -differences], dim=-1) - bound
         multipliers = torch.zeros_like(excess) if multipliers is None else multipliers
         pressure = functional.relu(multipliers + stiffness * excess)
         optimizer.zero_grad()
@@ -159,6 +173,21 @@ def _nearby(
     return best
 
 
+def _excess_errors(risk: ComposedRisk, imputed: Tensor, decided: Tensor) -> Tensor:
+    """Standard error of each difference above the least of them, at decisions (classes, rows)."""
+    counts = np.random.default_rng(0).poisson(1.0, (RESAMPLES, len(imputed)))
+    resampled = torch.from_numpy(counts).to(imputed)
+    cells = imputed.flatten(1)
+    predicted = torch.einsum("cr,rx->rxc", decided, cells).flatten(1)
+    shape = imputed.shape[1:]
+    sums = CellSums(
+        (resampled @ cells).unflatten(-1, shape),
+        (resampled @ predicted).unflatten(-1, (*shape, len(decided))),
+    )
+    errors = risk.differences(sums).flatten(1).std(0)
+    return errors - errors.min()
+
+
 def _decided(scores: Tensor) -> Tensor:
     """1 for the class with the largest score; classes are the second of three dimensions."""
     return torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1.0)
@@ -182,18 +211,21 @@ class _Judge:
     imputed: Tensor
     label: Tensor
     risk: ComposedRisk
+    margins: Tensor  # m, (targets, differences)
 
     def errors_and_differences(self, decided: Tensor) -> tuple[Tensor, Tensor]:
         """Error, (targets,), and differences, (targets, differences), signed if the risk has signed ones."""
-        return self._error(decided), self.risk.differences(self._sums(decided)).flatten(1)
+        return self._error(decided), self.risk.differences(self.sums(decided)).flatten(1)
 
     def __call__(self, decided: Tensor) -> tuple[Tensor, Tensor]:
-        """Error and F of decisions, (targets,)."""
-        return self._error(decided), self.risk(self._sums(decided)).value
+        """Error, and the largest difference with its margin, (targets,)."""
+        error, differences = self.errors_and_differences(decided)
+        return error, (differences.abs() + self.margins).amax(-1)
 
     def _error(self, decided: Tensor) -> Tensor:
         return 1 - torch.einsum("kcr,rc->k", decided, self.label) / len(self.label)
 
-    def _sums(self, decided: Tensor) -> CellSums:
+    def sums(self, decided: Tensor) -> CellSums:
+        """Sums of decisions by cell."""
         mass = self.imputed.sum(0).expand(len(decided), -1, -1)
         return CellSums(mass, torch.einsum("kcr,rya->kyac", decided, self.imputed))

@@ -6,7 +6,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,11 +20,15 @@ from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
+from pyro_fairvae.boosting.scores import BoostedScores, folds_of
+from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import StatedGroups, code_groups, code_labels
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, without_columns
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
+from pyro_fairvae.decisions.targets import TARGETS, check_targets
+from pyro_fairvae.estimator.imputation import Imputed, TreeImputer
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
@@ -36,12 +40,21 @@ from pyro_fairvae.estimator.validation import (
     names_of,
     random_seed,
 )
-from pyro_fairvae.evaluation.selection import imputed_cells, metric_of, metrics_on_validation, select
+from pyro_fairvae.evaluation.selection import (
+    imputed_cells,
+    metric_of,
+    metrics_on_validation,
+    select,
+    select_target,
+)
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.program import channel_of_groups
 from pyro_fairvae.inference.settings import INTERVALS, Settings
+from pyro_fairvae.inference.settling import fit_to_targets
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
-from pyro_fairvae.posterior.calibration import calibrate_fit
+from pyro_fairvae.nn.trunks import chosen_trunk
+from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
@@ -51,15 +64,20 @@ from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
 BATCHES, STEPS = 24, 600  # fewest batches in an epoch, given enough rows; fewest steps in a fit
 EPOCHS, MOST_EPOCHS = 25, 200  # if epochs is not given
+FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
 ENOUGH = 40  # training rows from which intervals can be cross-fitted
 
 
 class FairSSVAEClassifier(TableClassifier):
     r"""A classifier that is fair to groups which only some rows state.
 
-    One fit trains a *frontier*: a member for each weight λ of the fairness risk, from the most accurate to
-    the fairest. The member that decides is selected on rows held out of training; :meth:`select` selects
+    One fit gives a *frontier* of members, from the most accurate to the fairest: one for each target, the
+    largest difference between groups that is allowed, or, as in the paper, one for each weight λ of the
+    fairness risk. The member that decides is selected on rows held out of training; :meth:`select` selects
     another one at any time.
+
+    For targets networks are trained without fairness, one for each fold of the rows and one on all of them;
+    the latter decides, settled to each target by what networks of other folds say of the training rows.
 
     Parameters
     ----------
@@ -67,12 +85,19 @@ class FairSSVAEClassifier(TableClassifier):
         What is to be equal between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
         (that of the last class alone), ``"ddp"`` (decisions, whatever the label), or another of
         :data:`pyro_fairvae.risks.RISKS`.
-    lambdas : sequence of float
-        λ of each member.
+    targets : sequence of float, optional
+        ε of each member, within (0, 1], besides one without a target. Default:
+        :data:`pyro_fairvae.decisions.targets.TARGETS`.
+    lambdas : sequence of float, optional
+        λ of each member, instead of targets.
     max_disparity : float, optional
-        Select the most accurate member whose disparity on held-out rows is at most this value, or the fairest
-        if there is none. By default, the member with the largest λ that costs at most one point of accuracy
-        and is no less fair than others, up to a standard error.
+        Select the member with the largest target up to this value; with ``lambdas``, the most accurate member
+        whose disparity on held-out rows is at most this value, or the fairest if there is none. By default,
+        with targets, the most accurate member with a fifth of the disparity without a target, if it costs at
+        most one point of accuracy, else the fairest that does; with ``lambdas``, the largest λ that costs at
+        most one point of accuracy and is no less fair than others, up to a standard error.
+    trunk : str
+        ``"boosted"``: the network also sees cross-fitted scores of boosted trees; ``"mlp"``: it does not.
     epochs, batch : int, optional
         Passes over the rows, and rows in a step; by default they depend on the number of rows.
     hidden, layers : int
@@ -112,7 +137,8 @@ class FairSSVAEClassifier(TableClassifier):
     groups_ : tuple of str
         The groups; combinations of values where several sensitive columns were given.
     frontier_ : DataFrame
-        For each member: λ, and on held-out rows the error, the disparity expected under the imputed groups,
+        For each member: its target (NaN if it has none) or λ, and on held-out rows the error, the disparity
+        expected under the imputed groups,
         and its standard error.
     selected_ : int
         The member that decides.
@@ -158,8 +184,10 @@ class FairSSVAEClassifier(TableClassifier):
         self,
         *,
         risk: str = "deo",
-        lambdas: Sequence[float] = (0.0, 0.1, 0.4, 1.6, 6.4),
+        targets: Sequence[float] | None = None,
+        lambdas: Sequence[float] | None = None,
         max_disparity: float | None = None,
+        trunk: str = "boosted",
         epochs: int | None = None,
         batch: int | None = None,
         hidden: int = 128,
@@ -177,8 +205,10 @@ class FairSSVAEClassifier(TableClassifier):
         callback: Callable[[Progress], None] | None = None,
     ) -> None:
         self.risk = risk
+        self.targets = targets
         self.lambdas = lambdas
         self.max_disparity = max_disparity
+        self.trunk = trunk
         self.epochs = epochs
         self.batch = batch
         self.hidden = hidden
@@ -237,13 +267,15 @@ class FairSSVAEClassifier(TableClassifier):
         proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
         frame = without_columns(whole, proxies)
         validate_data(self, without_columns(X, proxies), skip_check_array=True)
-        given = self._lambdas()
+        targets, given = self._members()
         y_obs, classes = check_labels(y, len(frame))
-        if sensitive_features is None and any(given):
-            warnings.warn(
-                "no sensitive_features were given: one member is fitted, with λ = 0 and without fairness.",
-                stacklevel=2,
-            )
+        if sensitive_features is None:
+            if targets or any(given):
+                warnings.warn(
+                    "no sensitive_features were given: one member is fitted, with λ = 0, without fairness.",
+                    stacklevel=2,
+                )
+            targets, given = (), (0.0,)
         a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
         check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
         device = resolve_device(self.device)
@@ -258,20 +290,44 @@ class FairSSVAEClassifier(TableClassifier):
         seed = random_seed(self.random_state)
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
-        lambdas = given if sensitive_features is not None else (0.0,)
         settings = self._settings(train.rows)
         config = flatten(asdict(settings)) | {
-            "lambdas": list(lambdas), "seed": seed, "share": self.validation_fraction, "rows": table.digest()
+            "targets": list(targets), "lambdas": list(given), "seed": seed,
+            "share": self.validation_fraction, "rows": table.digest(),
         }  # fmt: skip
-        self.fit_ = self._train(train, validation, lambdas, settings, seed, device, config)
+        fold = folds_of(train, seed)
+        self.scores_: BoostedScores | None = None
+        imputer, believed = None, None
+        if chosen_trunk(train.columns, settings).scores:
+            self.scores_ = BoostedScores.learn(train, fold, seed)
+            if targets and _trees_impute(settings, train):
+                priors = settings.prior_a, settings.prior_y
+                imputer, believed = TreeImputer.learn(self.scores_.labels, train, fold, priors, seed)
+            cells = None if imputer is None else torch.from_numpy(imputer.joint(validation))
+            train, validation = self.scores_.to_learned(train, fold), self.scores_.to_table(validation)
+        self.fit_ = self._train(
+            train,
+            validation,
+            targets,
+            given,
+            torch.from_numpy(fold),
+            settings,
+            seed,
+            device,
+            config,
+            believed,
+        )
         self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
         self.proxy_encoder_ = u_encoder
         self.knows_groups_ = sensitive_features is not None
         self.source_: dict[str, Any] = {}
         counts = {"training_rows": train.rows, "held_out_rows": validation.rows}
         self.summary_ = table.summary(frame, u_table) | counts
-        self.posterior_, self.draws_ = self._posterior(train, seed)
-        self._judge(validation)
+        withholding = None
+        if imputer is not None:
+            withholding = {"a": imputer.groups.withholding, "y": imputer.labels.withholding}
+        self.posterior_, self.draws_ = self._posterior(train, seed, withholding)
+        self._judge(validation, None if imputer is None else cells)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=2)
@@ -308,11 +364,14 @@ class FairSSVAEClassifier(TableClassifier):
         self,
         train: Observed,
         validation: Observed,
+        targets: tuple[float, ...],
         lambdas: tuple[float, ...],
+        fold: torch.Tensor,
         settings: Settings,
         seed: int,
         device: torch.device,
         config: dict[str, Any],
+        believed: Imputed | None,
     ) -> Fit:
         """Train with a progress bar and, if requested, a checkpoint, which stores ``config``."""
         path = None if self.checkpoint is None else Path(self.checkpoint)
@@ -332,6 +391,14 @@ class FairSSVAEClassifier(TableClassifier):
             total=settings.epochs, initial=state["epoch"] if state else 0, unit="epoch", desc="fitting",
             disable=not self.verbose, file=sys.stderr,
         ) as bar:  # fmt: skip
+            if targets:
+                imputed = None
+                if believed is not None:
+                    imputed = torch.from_numpy(believed.joint), torch.from_numpy(believed.label_given)
+                return fit_to_targets(
+                    train, validation, targets, fold, settings, seed, device, after_epoch, state,
+                    imputed=imputed,
+                )  # fmt: skip
             return fit(
                 train, validation, lambdas, settings, seed, device, after_epoch=after_epoch, state=state
             )
@@ -353,6 +420,7 @@ class FairSSVAEClassifier(TableClassifier):
             "batch": batch,
             "hidden": self.hidden,
             "layers": self.layers,
+            "trunk": self.trunk,
             "intervals": self.intervals,
             "withholding_depends_on": names_of(self.withholding_depends_on),
         }
@@ -364,7 +432,14 @@ class FairSSVAEClassifier(TableClassifier):
         )
         return build(Settings, parameters | given)
 
-    def _lambdas(self) -> tuple[float, ...]:
+    def _members(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Targets, or weights λ."""
+        require(
+            self.targets is None or self.lambdas is None,
+            "targets and lambdas were both given; a member has a target or a λ.",
+        )
+        if self.lambdas is None:
+            return check_targets(TARGETS if self.targets is None else self.targets), ()
         try:
             lambdas = tuple(map(float, self.lambdas))
         except (TypeError, ValueError) as reason:
@@ -372,17 +447,21 @@ class FairSSVAEClassifier(TableClassifier):
                 f"lambdas must be numbers, one for each member, got {self.lambdas!r}."
             ) from reason
         check_lambdas(lambdas)
-        return lambdas
+        return (), lambdas
 
-    def _posterior(self, train: Observed, seed: int) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
-        """Who withholds; intervals are cross-fitted if this is requested and possible."""
+    def _posterior(
+        self, train: Observed, seed: int, withholding: dict[str, Calibrated] | None
+    ) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
+        """Who withholds, unless it is known; intervals are cross-fitted if this is requested and possible."""
         wanted = self.fit_.settings.kind_of_intervals == "calibrated"
         reason = ""
         if train.rows < ENOUGH:
             reason = f"there are {train.rows} training rows, and cross-fitting needs {ENOUGH}"
         elif not bool((train.a_obs < train.group_attributes.outcomes - 1).any()):
             reason = "no training row states a group"
-        calibrated = calibrate_fit(self.fit_, train, [seed]) if wanted and not reason else None
+        calibrated = withholding if wanted else None
+        if calibrated is None and wanted and not reason:
+            calibrated = calibrate_fit(self.fit_, train, [seed])
         posterior = summarise(self.fit_, calibrated)
         if wanted and reason:
             posterior["describes"] += ", which are taken as certain: intervals are too narrow"
@@ -391,14 +470,18 @@ class FairSSVAEClassifier(TableClassifier):
             )
         return posterior, keep_draws(self.fit_, calibrated)
 
-    def _judge(self, validation: Observed) -> None:
+    def _judge(self, validation: Observed, believed: torch.Tensor | None) -> None:
+        """The frontier on held-out rows, judged by P(y, a|row) as ``believed``, or as the fit imputes it."""
         fairness = self.fit_.settings.fairness
         self.metric_, risk = metric_of(fairness)
-        cells = imputed_cells(self.fit_, validation)
+        if believed is None:
+            cells = imputed_cells(self.fit_, validation)
+        else:
+            cells = believed.expand(len(self.fit_.lambdas), *believed.shape)
         members = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
         self.frontier_ = pd.DataFrame(
             {
-                "lambda": self.fit_.lambdas,
+                **self._frontier_of(),
                 "error": [member["error"] for member in members],
                 "disparity": [member[self.metric_] for member in members],
                 "standard_error": [member["standard_error"] for member in members],
@@ -406,9 +489,19 @@ class FairSSVAEClassifier(TableClassifier):
         )
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
-        self.selected_ = select(self.fit_.lambdas, members, self.metric_)
+        if self.fit_.targets is None:
+            self.selected_ = select(self.fit_.lambdas, members, self.metric_)
+        else:
+            self.selected_ = select_target(self.frontier_)
         if self.max_disparity is not None and self.knows_groups_:
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
+
+    def _frontier_of(self) -> dict[str, Sequence[float]]:
+        """What the members of the frontier differ in."""
+        targets = self.fit_.targets
+        if targets is None:
+            return {"lambda": self.fit_.lambdas}
+        return {"target": [math.nan if target is None else target for target in targets]}
 
     def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
         """Select the member that decides from now on.
@@ -416,7 +509,8 @@ class FairSSVAEClassifier(TableClassifier):
         Parameters
         ----------
         max_disparity : float, optional
-            Select the most accurate member whose disparity on held-out rows is at most this value.
+            Select the member with the largest target up to this value; with ``lambdas``, the most accurate
+            one whose disparity on held-out rows is at most this value.
         lambda_ : float, optional
             Select the member with this λ instead.
 
@@ -436,6 +530,7 @@ class FairSSVAEClassifier(TableClassifier):
             "give either max_disparity or lambda_, exactly one of them.",
         )
         if lambda_ is not None:
+            require(self.fit_.targets is None, "members have targets and no λ; give max_disparity.")
             known = list(self.fit_.lambdas)
             require(lambda_ in known, f"no member has λ = {lambda_}; there are {known}.")
             self.selected_ = known.index(lambda_)
@@ -445,6 +540,8 @@ class FairSSVAEClassifier(TableClassifier):
         return self
 
     def _within(self, limit: float, or_fairest: bool = False) -> int:
+        if self.fit_.targets is not None:
+            return self._at_target(limit)
         disparity = self.frontier_["disparity"].fillna(np.inf)
         within = self.frontier_[disparity <= limit]
         if len(within):
@@ -462,6 +559,28 @@ class FairSSVAEClassifier(TableClassifier):
             stacklevel=4,
         )
         return fairest
+
+    def _at_target(self, limit: float) -> int:
+        """The member with the largest target up to a limit, or with the least."""
+        require(0 < limit <= 1, f"max_disparity must be within (0, 1], got {limit}.")
+        targets = self.frontier_["target"]
+        within = targets[targets <= limit * (1 + 1e-9)]
+        if not len(within):
+            warnings.warn(
+                f"the least target is {targets.min():g}, above {limit}; it is selected. Fit with "
+                f"targets=[{limit}] to settle decisions there.",
+                stacklevel=4,
+            )
+        chosen = int(within.idxmax() if len(within) else targets.idxmin())
+        found = float(self.frontier_["disparity"][chosen])
+        error = float(self.frontier_["standard_error"][chosen])
+        if found - 2 * error > limit:
+            warnings.warn(
+                f"decisions settled at {targets[chosen]:g} have a disparity of {found:.3f} on held-out rows "
+                f"(standard error {error:.3f}): deterministic decisions came no nearer.",
+                stacklevel=4,
+            )
+        return chosen
 
     @property
     def withholding_check_(self) -> WithholdingCheck | None:
@@ -562,12 +681,16 @@ class FairSSVAEClassifier(TableClassifier):
         if sensitive_features is not None:
             a_obs = code_groups(sensitive_features, self.missing_values, self.attributes_).outcomes
             require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
-        table = CodedTable(x.numpy(), y_obs, a_obs, self.encoder_, self.classes_, self.attributes_)
-        return table.observed()
+        table = CodedTable(
+            x[:, : self.encoder_.columns.width].numpy(), y_obs, a_obs, self.encoder_, self.classes_,
+            self.attributes_,
+        ).observed()  # fmt: skip
+        return table if self.scores_ is None else replace(table, x=x, columns=self.scores_.with_scores)
 
     def _encoded(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
-        return torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
+        x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
+        return x if self.scores_ is None else self.scores_.to_rows(x)
 
     def _features(self, X: Any) -> Any:
         """X without the proxies that it may have."""
@@ -630,3 +753,19 @@ class FairSSVAEClassifier(TableClassifier):
             content, arrays = state["fit_"]
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))
+
+
+def _trees_impute(settings: Settings, train: Observed) -> bool:
+    """Whether trees impute labels and groups: nobody misstates, withholding depends on the group alone."""
+    channels = (
+        channel_of_groups(train, settings),
+        channel("y", train.label_attributes, settings.prior_y),
+    )
+    stated = StatedGroups(train.a_obs.numpy(), train.group_attributes).codes
+    known = stated[(stated < train.groups) & (train.y_obs.numpy() < train.classes)]
+    return (
+        all(of.truthful and not of.crossed for of in channels)
+        and not settings.withholding_depends_on
+        and train.u is None
+        and int(np.bincount(known, minlength=train.groups).min()) >= FEWEST_OF_GROUP
+    )

@@ -20,7 +20,7 @@ from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
 from pyro_fairvae.data.user_table import CodedTable
-from pyro_fairvae.decisions.targets import check_targets, settle
+from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
 from pyro_fairvae.estimator.cross_fitted import CrossFitted
 from pyro_fairvae.estimator.imputation import (
     GroupImputer,
@@ -32,17 +32,14 @@ from pyro_fairvae.estimator.imputation import (
 )
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import check_groups, check_labels, random_seed
-from pyro_fairvae.evaluation.selection import standard_error
+from pyro_fairvae.evaluation.selection import select_target, standard_error
 from pyro_fairvae.posterior.summaries import describe, withheld_line
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
 
-TARGETS = (0.2, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025, 0.02, 0.015, 0.01, 0.005)
 SETTLED_ROWS = 20_000  # at most, that decisions are settled on
-WITHIN = 0.01  # budget of error of the default choice
-SHARE = 0.2  # of the disparity without a target that the default choice aims at
 
 
 class FairDecisions(MetaEstimatorMixin, TableClassifier):
@@ -189,7 +186,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self._withholding = {"y": labels.withholding}
         self.grouper_: CrossFittedTrees | None = None
         if self.knows_groups_:
-            groups = GroupImputer.learn(table, fold, self.prior_a, seed)
+            groups = GroupImputer.learn(table, label, fold, self.prior_a, seed)
             self.grouper_, self._withholding["a"] = groups.trees, groups.withholding
             self._judge(imputed(label, labels, groups, table, fold), table, targets)
         else:
@@ -230,7 +227,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self._settling = believed.some(SETTLED_ROWS)
         self._recorded = table.y_obs.numpy()[every], stated[every]
         self._adjustment, self.frontier_ = self._settled(targets)
-        self.selected_ = self._default()
+        self.selected_ = select_target(self.frontier_)
         if self.max_disparity is not None:
             self.select(self.max_disparity)
 
@@ -271,12 +268,6 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
                 }
             )
         return adjustment, pd.DataFrame(lines)
-
-    def _default(self) -> int:
-        frontier = self.frontier_
-        allowed = frontier[frontier["error"] <= frontier["error"][0] + WITHIN]
-        aimed = allowed[allowed["disparity"] <= SHARE * frontier["disparity"][0]]
-        return int(aimed["error"].idxmin() if len(aimed) else allowed["disparity"].idxmin())
 
     def select(self, max_disparity: float, *, confidence: float | None = None) -> Self:
         """Settle decisions at this disparity, and decide so from now on.
@@ -412,7 +403,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _cells(self, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
         """P(y, a|x), (rows, classes, groups)."""
         assert self.grouper_ is not None
-        return label[..., None] * groups_by_label(self.grouper_, inputs, len(self.classes_))
+        return label[..., None] * groups_by_label(self.grouper_, inputs, label)
 
     def _inputs(self, X: Any) -> np.ndarray:
         """Columns for trees."""

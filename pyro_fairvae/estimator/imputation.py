@@ -83,7 +83,8 @@ class GroupImputer:
     withholding: Calibrated
 
     @staticmethod
-    def learn(table: Observed, fold: np.ndarray, prior: Any, seed: int) -> GroupImputer:
+    def learn(table: Observed, label: np.ndarray, fold: np.ndarray, prior: Any, seed: int) -> GroupImputer:
+        """From rows and P(y|x), by which decisions are made: groups are calibrated along it."""
         attributes, classes, groups = table.group_attributes, table.classes, table.groups
         y_obs, a_obs = table.y_obs.numpy(), table.a_obs.numpy()
         stated = StatedGroups(a_obs, attributes).codes  # of rows that state all attributes
@@ -102,15 +103,17 @@ class GroupImputer:
         states = matrix[np.arange(groups), whole].clip(min=0.01)  # P(all stated|a)
         weight = np.where(stated < groups, 1 / states[np.minimum(stated, groups - 1)], 0.0)
         known = np.where((stated < groups) & (y_obs < classes), stated, groups)
-        with_label = np.column_stack([inputs, np.where(y_obs < classes, y_obs, np.nan)])
+        scored = _scored(inputs, label)
+        with_label = np.column_stack([scored, np.where(y_obs < classes, y_obs, np.nan)])
+        kinds = np.repeat([False, True], [scored.shape[1] - inputs.shape[1], 1])
         trees = CrossFittedTrees.grow(
-            with_label, np.append(categories, True), known, fold, groups, weight, seed
+            with_label, np.concatenate([categories, kinds]), known, fold, groups, weight, seed
         )
         return GroupImputer(trees, withholding)
 
-    def out_of_fold(self, table: Observed, fold: np.ndarray) -> np.ndarray:
+    def out_of_fold(self, table: Observed, label: np.ndarray, fold: np.ndarray) -> np.ndarray:
         """P(a|x,y) of the rows it was learned from, (rows, classes, groups)."""
-        inputs, _ = _inputs(table)
+        inputs = _scored(_inputs(table)[0], label)
         by_label = [
             self.trees.out_of_fold(np.column_stack([inputs, np.full(len(inputs), y)]), fold)
             for y in range(table.classes)
@@ -123,17 +126,25 @@ class GroupImputer:
         return np.asarray(joint / joint.sum(2, keepdims=True).clip(min=1e-300))
 
 
-def groups_by_label(trees: CrossFittedTrees, inputs: np.ndarray, classes: int) -> np.ndarray:
-    """P(a|x,y) of new rows, (rows, classes, groups)."""
-    by_label = [trees.predict(np.column_stack([inputs, np.full(len(inputs), y)])) for y in range(classes)]
+def groups_by_label(trees: CrossFittedTrees, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """P(a|x,y) of new rows, (rows, classes, groups), given P(y|x)."""
+    scored = _scored(inputs, label)
+    by_label = [
+        trees.predict(np.column_stack([scored, np.full(len(scored), y)])) for y in range(label.shape[1])
+    ]
     return np.stack(by_label, axis=1)
+
+
+def _scored(inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """Columns for trees, and P(y|x) of all classes but the first."""
+    return np.column_stack([inputs, label[:, 1:]])
 
 
 def imputed(
     label: np.ndarray, labels: LabelImputer, groups: GroupImputer, table: Observed, fold: np.ndarray
 ) -> Imputed:
     """What is believed of the rows that the imputers were learned from, given P(y|x) out of fold."""
-    by_label = groups.out_of_fold(table, fold)
+    by_label = groups.out_of_fold(table, label, fold)
     label_given = labels.given(label, table.y_obs.numpy())
     return Imputed(
         label,
@@ -141,6 +152,34 @@ def imputed(
         label_given[..., None] * groups.given(by_label, table.a_obs.numpy()),
         label_given,
     )
+
+
+@dataclass(frozen=True)
+class TreeImputer:
+    """P(y, a|x, ỹ, ã) by trees for labels and for groups, and who withholds."""
+
+    labels: LabelImputer
+    groups: GroupImputer
+    scores: CrossFittedTrees  # of labels
+
+    @staticmethod
+    def learn(
+        scores: CrossFittedTrees, table: Observed, fold: np.ndarray, priors: tuple[Any, Any], seed: int
+    ) -> tuple[TreeImputer, Imputed]:
+        """From trees for labels, grown on the rows of ``table``; with what is believed of these rows."""
+        found = scores.out_of_fold(_inputs(table)[0], fold)
+        labels = LabelImputer.learn(found, table, priors[1], seed)
+        label = recalibrated_labels(found, labels.recalibration)
+        groups = GroupImputer.learn(table, label, fold, priors[0], seed)
+        return TreeImputer(labels, groups, scores), imputed(label, labels, groups, table, fold)
+
+    def joint(self, table: Observed) -> np.ndarray:
+        """P(y, a|x, ỹ, ã) of other rows, (rows, classes, groups)."""
+        inputs, _ = _inputs(table)
+        label = recalibrated_labels(self.scores.predict(inputs), self.labels.recalibration)
+        by_label = groups_by_label(self.groups.trees, inputs, label)
+        given = self.labels.given(label, table.y_obs.numpy())
+        return given[..., None] * self.groups.given(by_label, table.a_obs.numpy())
 
 
 def _inputs(table: Observed) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from pyro_fairvae.storage.stored_model import StoredModel, fit_from, is_plain
 
 NOT_STORED = ("callback", "checkpoint", "random_state", "device")
 # Settings that are parameters.
-OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "intervals", "withholding_depends_on")
+OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "trunk", "intervals", "withholding_depends_on")
 
 
 def stored_model(model: Any) -> StoredModel:
@@ -45,6 +45,7 @@ def stored_model(model: Any) -> StoredModel:
         parameters,
         tuple(getattr(model, "feature_names_in_", ())),
         model.proxy_encoder_,
+        model.scores_,
     )
 
 
@@ -70,6 +71,7 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
         choose("parameter", name, model.get_params(deep=False))
     model.set_params(**parameters)
     model.fit_, model.encoder_, model.proxy_encoder_ = stored.fit, stored.columns, stored.proxies
+    model.scores_ = stored.scores
     model.classes_, model.attributes_ = stored.classes, stored.attributes
     model.knows_groups_ = stored.knows_groups
     if stored.feature_names:
@@ -87,7 +89,10 @@ def _parameters_of(stored: StoredModel) -> dict[str, Any]:
     parameters = {name: settings.pop(name) for name in OF_SETTINGS if settings[name] is not None}
     options = {name: value for name, value in settings.items() if value != defaults[name]}
     parameters["proxies"] = [] if proxies is None else list(proxies.names)
-    return parameters | {"lambdas": list(fit.lambdas), "options": options or None}
+    members: dict[str, Any] = {"lambdas": list(fit.lambdas)}
+    if fit.targets is not None:
+        members = {"targets": [target for target in fit.targets if target is not None]}
+    return parameters | members | {"options": options or None}
 
 
 def restored_fit(
@@ -96,4 +101,4 @@ def restored_fit(
     """The fit of an estimator whose columns, classes and groups are set."""
     document = check_document(content, FitDocument, "the pickled estimator", "one of this version")
     described = (model.encoder_, model.classes_, model.attributes_)
-    return fit_from(document, tensors, *described, device, model.proxy_encoder_)
+    return fit_from(document, tensors, *described, device, model.proxy_encoder_, model.scores_)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -44,6 +45,18 @@ def select(
     fairest = min(values, key=lambda k: values[k])
     bound = values[fairest] + np.nan_to_num(validation[fairest]["standard_error"])
     return max((k for k in values if values[k] <= bound), key=lambda k: weights[k])
+
+
+def select_target(frontier: pd.DataFrame, within: float = 0.01, share: float = 0.2) -> int:
+    """Index of the member to use among those settled to targets; the first has none.
+
+    Among those that add at most ``within`` to its error, it is the most accurate whose disparity is at most a
+    ``share`` of the first one's, or the fairest if there is none.
+    """
+    disparity = frontier["disparity"].fillna(np.inf)
+    allowed = frontier.index[~(frontier["error"] > frontier["error"][0] + within)]
+    aimed = [k for k in allowed if disparity[k] <= share * disparity[0]]
+    return int(frontier["error"][aimed].idxmin() if aimed else disparity[allowed].idxmin())
 
 
 def metric_of(fairness: RiskSettings) -> tuple[str, ComposedRisk | CustomRisk]:

@@ -50,6 +50,8 @@ class Fit:
         ``pandas.DataFrame(history)`` is a table.
     adjustment : Tensor or None
         ν, (members, classes, classes y, groups), by which decisions are refined.
+    targets : tuple of float or None, or None
+        Where decisions were settled to targets, that of each member; the first has none.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Fit:
     settings: Settings
     history: list[dict[str, float]]
     adjustment: Tensor | None = None  # (members, classes, classes y, groups)
+    targets: tuple[float | None, ...] | None = None
 
     def at_chosen_epoch(self) -> AbstractContextManager[Program]:
         """Context manager: the program with the parameters of the chosen epochs inside the ``with`` block."""

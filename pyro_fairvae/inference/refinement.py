@@ -142,17 +142,39 @@ def refine_decisions(
     stiffness = settings.refinement_stiffness
     if not (stiffness and isinstance(risk, ComposedRisk) and bool((lambdas > 0).any())):
         return None
-    every = math.ceil(table.rows / ROWS)
+    return best_adjustment(*decided_rows(program, table, settings), risk, lambdas, stiffness, steps)
+
+
+def every_row(table: Observed) -> int:
+    """Every so many rows of a table decisions are settled on."""
+    return math.ceil(table.rows / ROWS)
+
+
+def decided_rows(
+    program: Program, table: Observed, settings: RiskSettings, fold: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What decisions are made of and judged by: scores, P(y, a|x), P(y, a|x, ỹ, ã) and P(y|x, ỹ).
+
+    Each is (members, rows, …), of evenly spaced rows of a large table; with ``fold``, (1, rows, …), each row
+    by the member that was not trained on its fold.
+    """
+    every = every_row(table)
     pieces: list[tuple[Tensor, ...]] = []
+    first = 0
     for batch, encoding in program.encode(table):
         heads = encoding.heads.without_proxies()
         imputation = beliefs(encoding, program.guide.channel_a.stated(batch.a_obs))
-        columns = (
+        columns: tuple[Tensor, ...] = (
             decision_scores(heads, settings),
             believed_cells(heads, settings.imputer),
             impute(imputation, settings.imputer),
             imputation.label.softmax(-1),
         )
-        pieces.append(tuple(column[:, ::every] for column in columns))
+        if fold is not None:
+            member, row = fold[first : first + batch.rows], torch.arange(batch.rows, device=fold.device)
+            columns = tuple(column[member, row].unsqueeze(0) for column in columns)
+        kept = slice(-first % every, None, every)
+        first += batch.rows
+        pieces.append(tuple(column[:, kept] for column in columns))
     scores, cells, imputed, label = (torch.cat(column, dim=1) for column in zip(*pieces, strict=True))
-    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)
+    return scores, cells, imputed, label

@@ -66,6 +66,7 @@ def fit(
     after_epoch: Callable[[Progress], None] | None = None,
     state: dict[str, Any] | None = None,
     workers: int = 0,
+    fold: Tensor | None = None,
 ) -> Fit:
     r"""Train one member for each of ``lambdas`` in a single SVI run.
 
@@ -94,6 +95,9 @@ def fit(
         that epoch and gives the same numbers as an uninterrupted run.
     workers : int
         Processes that read images ahead.
+    fold : Tensor, optional
+        The fold of each row, (rows,), where members share their rows: member k is not trained on the rows of
+        fold k, if there is one.
 
     Returns
     -------
@@ -138,6 +142,10 @@ def fit(
         "validation must have the columns, proxies, classes and groups of train, and rows shared by all "
         "members or separate rows for each.",
     )
+    require(
+        fold is None or (train.members is None and fold.shape == train.y_obs.shape),
+        "fold must have the fold of each row, which all members share.",
+    )
     settings.fairness.check(train.classes, train.groups)
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
@@ -146,7 +154,7 @@ def fit(
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
     with pyro.get_param_store().scope():
-        run = _Run(train, validation, lambdas, settings, member_seeds, device, dtype, workers)
+        run = _Run(train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold)
         return run.go(after_epoch, state)
 
 
@@ -163,8 +171,12 @@ class _Run:
         device: torch.device | str,
         dtype: torch.dtype,
         workers: int,
+        fold: Tensor | None,
     ) -> None:
         self.workers = workers
+        self.outside: list[np.ndarray] | None = None  # rows that each member is trained on, if not all
+        if fold is not None:
+            self.outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(seeds))]
         self.train = train.to(device, dtype)
         self.validation = validation.to(device, dtype)
         self.settings = settings
@@ -189,7 +201,8 @@ class _Run:
         self.svi = MeasuredSVI(self.program.model, self.program.guide, self.optimizer, self.objective)
         compared = settings.fairness.cells(train.classes, train.groups)
         self.cells = [Cell(y, a).column for y, a in compared]
-        self.steps = math.ceil(train.rows / settings.batch)
+        self.epoch_rows = train.rows if self.outside is None else min(map(len, self.outside))
+        self.steps = math.ceil(self.epoch_rows / settings.batch)
         self.epoch = 0
         self.history: list[dict[str, float]] = []
         self.best = torch.full((len(seeds),), -torch.inf, device=device, dtype=torch.float64)
@@ -281,6 +294,12 @@ class _Run:
 
     def _order(self) -> Tensor:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""
+        if self.outside is not None:
+            own = [
+                np.random.default_rng(derive_seed(seed, self.epoch, 0)).permutation(rows)[: self.epoch_rows]
+                for seed, rows in zip(self.seeds, self.outside, strict=True)
+            ]
+            return torch.from_numpy(np.stack(own)).to(self.train.x.device)
         seeds = self.seeds[:1] if self.train.members is None else self.seeds
         orders = [
             np.random.default_rng(derive_seed(seed, self.epoch, 0)).permutation(self.train.rows)

@@ -55,6 +55,7 @@ class Trunk:
     default: bool = False  # whether it is the default for its kind of rows
     note: str = ""  # shown in help
     features: int | None = None  # the only width supported; None: any
+    scores: bool = False  # whether rows have scores of boosted trees among their columns
     # Lower bound on the number of weights, to reject a saved model before allocating memory for it.
     weights: Callable[[Columns | Pixels, TrunkOptions], int] = lambda columns, options: 0
 
@@ -107,6 +108,9 @@ def register(trunk: Trunk) -> Trunk:
 
 
 register(Trunk("mlp", _mlp, default=True, weights=_mlp_weights))
+register(
+    Trunk("boosted", _mlp, scores=True, weights=_mlp_weights, note="mlp that also sees boosted trees' scores")
+)
 register(Trunk("cnn", _cnn, images=True, default=True))
 register(Trunk("wrn28_2", _wrn28_2, images=True, features=128, note="as in the paper"))
 
@@ -145,6 +149,11 @@ def trunks(train: Observed, options: TrunkOptions) -> Build:
     """
     trunk = chosen_trunk(train.columns, options)
     require(
+        isinstance(train.columns, Pixels) or trunk.scores == (train.columns.scores > 0),
+        f"the trunk {trunk.name} takes rows {'with' if trunk.scores else 'without'} scores of boosted trees; "
+        "add them by pyro_fairvae.boosting.scores.with_scores, or choose another trunk.",
+    )
+    require(
         trunk.features in (None, options.hidden),
         f"{trunk.name} has {trunk.features} features, but hidden is {options.hidden}.",
     )
@@ -155,5 +164,7 @@ def decoders(columns: Columns | Pixels, options: DecoderOptions, classes: int, g
     """The network of p(x | a, y, z), by the columns of x."""
     sizes = (options.latent, classes, groups, options.decoder_hidden)
     return (
-        ConvDecoder(*sizes, columns) if isinstance(columns, Pixels) else ColumnDecoder(*sizes, columns.width)
+        ConvDecoder(*sizes, columns)
+        if isinstance(columns, Pixels)
+        else ColumnDecoder(*sizes, columns.decoded)
     )

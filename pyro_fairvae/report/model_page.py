@@ -22,6 +22,7 @@ from pyro_fairvae.report.text import (
     SUGGESTED,
     check_in_words,
     effect_lines,
+    members_in_words,
     suggestion_lines,
 )
 from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
@@ -69,18 +70,25 @@ def write_model_page(path: Path, model: StoredModel, found: Audit | None, name: 
 def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     metric = model.metric
     chosen = model.frontier.iloc[model.selected]
-    lines = [["λ", "error %", f"{metric} %", "standard error", "decides", "to decide by it"]]
-    for k, member in model.frontier.iterrows():
+    title, names = members_in_words(model.frontier)
+    flag = "max-disparity" if title == "target" else "lambda"
+    lines = [[title, "error %", f"{metric} %", "standard error", "decides", "to decide by it"]]
+    for k, (value, (_, member)) in enumerate(zip(names, model.frontier.iterrows(), strict=True)):
         lines.append(
             [
-                f"{member['lambda']:g}", _percent(member["error"]), _percent(member["disparity"]),
+                value, _percent(member["error"]), _percent(member["disparity"]),
                 _percent(member["standard_error"]), "yes" if k == model.selected else "",
-                f"fairvae predict {name} DATA --lambda {member['lambda']:g}",
+                f"fairvae predict {name} DATA --{flag} {value}" if value != "none" else "",
             ]
         )  # fmt: skip
+    differ = (
+        "Each member is settled to its own target, the largest difference between groups that is allowed."
+        if title == "target"
+        else "Each member weighs fairness by its own λ."
+    )
     words = (
-        f"Each member weighs fairness by its own λ. The one that decides has λ = {chosen['lambda']:g}: an "
-        f"error of {_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
+        f"{differ} The one that decides has the {title} {names[model.selected]}: an error of "
+        f"{_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
         f"{model.summary['held_out_rows']} rows held out of training. Disparity is {metric}: "
         f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
     )
@@ -88,7 +96,7 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     draw_choice(figure, model.frontier, model.selected, metric)
     picture = Picture(
         figure,
-        "; ".join(f"λ {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
+        "; ".join(f"{title} {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
         "Error against disparity on held-out rows; bars are one standard error, the ring marks the member "
         "that decides.",
     )
@@ -107,9 +115,11 @@ def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) 
     )  # fmt: skip
     chosen = frontier.iloc[selected]
     axes.plot(chosen["disparity"], chosen["error"], "o", markersize=14, fillstyle="none", color=COLOURS[1])
-    for _, member in frontier.iterrows():
+    title, names = members_in_words(frontier)
+    for name, (_, member) in zip(names, frontier.iterrows(), strict=True):
         at = (member["disparity"], member["error"])
-        axes.annotate(f"λ={member['lambda']:g}", at, xytext=(6, 6), textcoords="offset points", fontsize=8)
+        words = f"λ={name}" if title == "λ" else name
+        axes.annotate(words, at, xytext=(6, 6), textcoords="offset points", fontsize=8)
     axes.set_xlabel(f"{metric} on held-out rows")
     axes.set_ylabel("error on held-out rows")
     axes.set_xlim(left=0)

@@ -168,12 +168,20 @@ def _with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[st
     )
 
 
+def members_in_words(frontier: pd.DataFrame) -> tuple[str, list[str]]:
+    """What the members of a frontier differ in, target or λ, and its value for each of them."""
+    if "target" in frontier:
+        return "target", ["none" if pd.isna(target) else f"{target:g}" for target in frontier["target"]]
+    return "λ", [f"{weight:g}" for weight in frontier["lambda"]]
+
+
 def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
-    """λ, error and disparity on held-out rows, a line for each member; the chosen one is starred."""
-    lines = [["λ", "error %", f"{metric.replace('_', ' ')} %", "± s.e.", ""]]
-    for k, member in frontier.iterrows():
+    """Error and disparity on held-out rows, a line for each member; the chosen one is starred."""
+    title, names = members_in_words(frontier)
+    lines = [[title, "error %", f"{metric.replace('_', ' ')} %", "± s.e.", ""]]
+    for k, (name, (_, member)) in enumerate(zip(names, frontier.iterrows(), strict=True)):
         numbers = [_percent(member[name]) for name in ("error", "disparity", "standard_error")]
-        lines.append([f"{member['lambda']:g}", *numbers, "*" if k == selected else ""])
+        lines.append([name, *numbers, "*" if k == selected else ""])
     return align(lines) + "\n(on rows held out of training, groups as imputed; * is the member that decides)"
 
 

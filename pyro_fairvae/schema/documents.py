@@ -130,7 +130,8 @@ class ResultsDocument(_Strict):
 class Frontier(_Strict, kw_only=True):
     """Error and disparity of each member on rows held out of training."""
 
-    lambda_: list[float] = field(name="lambda")
+    lambda_: list[float] = field(name="lambda", default_factory=list)
+    target: list[NumberOrNull] = []  # in place of λ, where decisions were settled to targets
     error: list[NumberOrNull]
     disparity: list[NumberOrNull]
     standard_error: list[NumberOrNull]
@@ -194,6 +195,21 @@ class FitDocument(_Strict):
     lambdas: list[float]
     chosen_epoch: list[Natural]
     history: list[dict[str, int | float | None]]
+    targets: list[float | None] = []
+
+
+class TreesOfFolds(_Strict):
+    """Boosted trees of each fold as text, and the shares of values where there are none."""
+
+    shares: list[float]
+    folds: list[str]
+
+
+class TreesDocument(_Strict):
+    """``trees.json``: boosted trees whose scores are columns of a model's rows."""
+
+    labels: TreesOfFolds
+    groups: TreesOfFolds
 
 
 class ColumnSummary(_Strict):

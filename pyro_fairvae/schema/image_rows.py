@@ -30,6 +30,10 @@ class Pixels:
         return self.channels * self.side**2
 
     @property
+    def decoded(self) -> int:
+        return self.width
+
+    @property
     def numbers(self) -> int:
         return self.width
 

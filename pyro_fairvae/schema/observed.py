@@ -27,19 +27,26 @@ IS_MISSING = "{} is missing"  # name of the block that marks the gaps of a numbe
 
 @dataclass(frozen=True)
 class Columns:
-    """Layout of the columns of ``x``: numbers first, then the one-hot blocks.
+    """Layout of the columns of ``x``: numbers first, then the one-hot blocks, then scores.
 
     ``names`` are the names of the numbers and of the blocks, ``values`` the names of each block's categories,
-    if known.
+    if known. ``scores`` is the number of columns that another model computed from the others: networks see
+    them, and no decoder has to explain them.
     """
 
     numbers: int
     blocks: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()
+    scores: int = 0
 
     @property
     def width(self) -> int:
+        return self.decoded + self.scores
+
+    @property
+    def decoded(self) -> int:
+        """Number of columns that a decoder explains, which are the first ones."""
         return self.numbers + sum(self.blocks)
 
     def of(self, name: str) -> slice:

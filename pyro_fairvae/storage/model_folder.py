@@ -1,8 +1,8 @@
 """Models as folders of JSON and safetensors, which hold numbers and text and no code.
 
-``model.json`` describes a model and holds the SHA-256 of the tensors beside it: ``weights.safetensors``
-and, if there are any, the draws of its posterior, ``draws.safetensors``. ``fairvae train`` and
-``fairvae fit`` write the same folder, and every other command reads it.
+``model.json`` describes a model and holds the SHA-256 of the files beside it: ``weights.safetensors`` and, if
+there are any, the draws of its posterior, ``draws.safetensors``, and boosted trees, ``trees.json``.
+``fairvae train`` and ``fairvae fit`` write the same folder, and every other command reads it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from pyro_fairvae import __version__
 from pyro_fairvae.base.documents import check_document, read_json
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
-from pyro_fairvae.schema.documents import ModelDocument
+from pyro_fairvae.schema.documents import ModelDocument, TreesDocument
 from pyro_fairvae.storage import version_1
 
 DOCUMENT, TENSORS, DRAWS = "model.json", "weights.safetensors", "draws.safetensors"
+TREES = "trees.json"
 AUDIT, PAGE = ABOUT = "audit.json", "report.html"  # files about a model that commands write beside it
 MODEL_FORMAT, VERSION = "pyro_fairvae model", 2
 HEAD = ("format", "version", "library", "sha256")
@@ -40,6 +41,7 @@ def write_model(
     body: Mapping[str, Any],
     tensors: dict[str, Tensor],
     draws: Mapping[str, np.ndarray],
+    trees: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write a model; the document, which holds the digests of the tensors, is written last.
@@ -56,6 +58,8 @@ def write_model(
     packed = {TENSORS: pack_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})}
     if draws:
         packed[DRAWS] = pack_arrays({name: np.ascontiguousarray(array) for name, array in draws.items()})
+    if trees is not None:
+        packed[TREES] = json.dumps(trees).encode()
     # Through JSON and back, so that the digest is the same when the document is read again.
     body = json.loads(json.dumps(body), parse_constant=lambda _: None)
     head = {
@@ -65,7 +69,7 @@ def write_model(
         "sha256": {DOCUMENT: _digest(body)}
         | {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()},
     }
-    for name in (DOCUMENT, DRAWS, *ABOUT):
+    for name in (DOCUMENT, DRAWS, TREES, *ABOUT):
         (folder / name).unlink(missing_ok=True)
     for name, content in packed.items():
         write_whole(folder / name, content)
@@ -77,8 +81,10 @@ def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def read_model(folder: Path) -> tuple[ModelDocument, dict[str, Tensor], dict[str, np.ndarray]]:
-    """The document, the tensors and the draws of a model; raises an error that states what is wrong."""
+def read_model(
+    folder: Path,
+) -> tuple[ModelDocument, dict[str, Tensor], dict[str, np.ndarray], TreesDocument | None]:
+    """The document, tensors, draws and trees of a model; raises an error that states what is wrong."""
     for name in (DOCUMENT, TENSORS):
         require((folder / name).is_file(), f"{folder} is not the folder of a model: it has no {name}.")
     path = folder / DOCUMENT
@@ -102,6 +108,10 @@ def read_model(folder: Path) -> tuple[ModelDocument, dict[str, Tensor], dict[str
     )
     tensors = _unpack(folder / TENSORS, expected, read_tensors)
     draws = _unpack(folder / DRAWS, expected, read_arrays) if DRAWS in expected else {}
+    trees = None
+    if TREES in expected:
+        content_of_trees = _unpack(folder / TREES, expected, json.loads)
+        trees = check_document(content_of_trees, TreesDocument, str(folder / TREES), A_MODEL)
     if version == 1:
         try:
             content, tensors = version_1.upgraded(content), version_1.renamed(tensors)
@@ -109,7 +119,7 @@ def read_model(folder: Path) -> tuple[ModelDocument, dict[str, Tensor], dict[str
             raise InputError(
                 f"{path} is not {A_MODEL}, or is damaged: {type(reason).__name__}, {reason}."
             ) from reason
-    return check_document(content, ModelDocument, str(path), A_MODEL), tensors, draws
+    return check_document(content, ModelDocument, str(path), A_MODEL), tensors, draws, trees
 
 
 def _unpack(path: Path, expected: Mapping[str, Any], read: Any) -> Any:

@@ -17,6 +17,8 @@ from torch import Tensor
 from pyro_fairvae.base.documents import finite_or_nan
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import build, flatten
+from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees
+from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.inference.fit_result import Fit
@@ -32,6 +34,7 @@ from pyro_fairvae.schema.documents import (
     ModelDocument,
     SourceDocument,
     TableColumns,
+    TreesDocument,
     as_plain,
 )
 from pyro_fairvae.schema.image_rows import Pixels
@@ -83,6 +86,8 @@ class StoredModel:
         Columns of the table, in order, without proxies.
     proxies : TableEncoder or None
         How proxies of the group were encoded, which only training looks at.
+    scores : BoostedScores or None
+        Boosted trees whose scores are columns of the rows that ``fit`` takes, if it was trained with them.
 
     Examples
     --------
@@ -112,6 +117,7 @@ class StoredModel:
     parameters: dict[str, Any] | None = None
     feature_names: tuple[str, ...] = ()
     proxies: TableEncoder | None = None
+    scores: BoostedScores | None = None
 
     def save(self, folder: Path, overwrite: bool = False) -> None:
         """Write the folder, from which :func:`load_model` restores the same model."""
@@ -133,7 +139,8 @@ class StoredModel:
         }
         if self.proxies is not None:
             body["proxies"] = columns_content(self.proxies)
-        write_model(folder, body, tensors, self.draws, overwrite)
+        trees = None if self.scores is None else trees_content(self.scores)
+        write_model(folder, body, tensors, self.draws, trees, overwrite)
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> StoredModel:
@@ -167,9 +174,9 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Stored
     pyro_fairvae.base.errors.InputError: no-such-folder is not the folder of a model: it has no model.json.
     """
     folder = Path(folder)
-    document, tensors, draws = read_model(folder)
+    document, tensors, draws, trees = read_model(folder)
     with restoring(folder):
-        return _restored(document, tensors, draws, torch.device(device))
+        return _restored(document, tensors, draws, trees, torch.device(device))
 
 
 @contextmanager
@@ -186,20 +193,32 @@ def restoring(folder: Path) -> Iterator[None]:
 
 
 def _restored(
-    document: ModelDocument, tensors: dict[str, Tensor], draws: dict[str, np.ndarray], device: torch.device
+    document: ModelDocument,
+    tensors: dict[str, Tensor],
+    draws: dict[str, np.ndarray],
+    trees: TreesDocument | None,
+    device: torch.device,
 ) -> StoredModel:
     classes = classes_from(document.classes)
     given = document.attributes
     attributes = Attributes(tuple(given.names), tuple(map(tuple, given.values)))
     columns = columns_from(document.columns)
     proxies = None if document.proxies is None else encoder_from(document.proxies)
-    fit = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies)
+    scores = None
+    if trees is not None:
+        require(isinstance(columns, TableEncoder), "a model of images has no trees.")
+        assert isinstance(columns, TableEncoder)
+        scores = scores_from(trees, columns.columns, len(classes), attributes.groups)
+    fit = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies, scores)
     members = len(fit.lambdas)
     require(
         document.selected < members,
         f"member {document.selected} is selected, but there are {members} members.",
     )
-    frontier = pd.DataFrame(as_plain(document.frontier)).astype(float)  # null becomes NaN
+    lines = as_plain(document.frontier)
+    member = "lambda" if lines["lambda"] else "target"
+    names = (member, "error", "disparity", "standard_error")
+    frontier = pd.DataFrame({name: lines[name] for name in names}).astype(float)  # null becomes NaN
     require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
     return StoredModel(
         fit,
@@ -209,7 +228,7 @@ def _restored(
         document.knows_groups,
         document.selected,
         document.metric,
-        frontier[["lambda", "error", "disparity", "standard_error"]],
+        frontier,
         _without_defaults(as_plain(document.posterior)),
         as_plain(document.summary),
         {} if document.source == SourceDocument() else as_plain(document.source),
@@ -217,6 +236,7 @@ def _restored(
         document.parameters,
         tuple(document.feature_names),
         proxies,
+        scores,
     )
 
 
@@ -252,6 +272,8 @@ def fit_content(fit: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "chosen_epoch": list(fit.chosen_epoch),
         "history": fit.history,
     }
+    if fit.targets is not None:
+        document["targets"] = list(fit.targets)
     return document, tensors
 
 
@@ -263,11 +285,14 @@ def fit_from(
     attributes: Attributes,
     device: torch.device,
     proxies: TableEncoder | None = None,
+    scores: BoostedScores | None = None,
 ) -> Fit:
-    """The fit of :func:`fit_content`, for rows with these columns, classes, groups and proxies."""
+    """The fit of :func:`fit_content`, for rows with these columns, classes, groups, proxies and scores."""
     settings = build(Settings, document.settings)
     lambdas, class_names = tuple(document.lambdas), tuple(map(word_of, classes))
     features = columns if isinstance(columns, Pixels) else columns.columns
+    if scores is not None:
+        features = scores.with_scores
     u_columns = None if proxies is None else proxies.columns
     _check_sizes(settings, len(lambdas), features, attributes, tensors, u_columns)
     # Empty rows, from which a program of the right shape is built.
@@ -308,7 +333,12 @@ def fit_from(
     require(len(chosen) == len(lambdas), f"{len(chosen)} epochs were chosen for {len(lambdas)} members.")
     history = [{name: finite_or_nan(value) for name, value in row.items()} for row in document.history]
     program.load_state(parts["program"])
-    return Fit(program, parts["chosen"], chosen, lambdas, settings, history, adjustment)
+    targets = tuple(document.targets) or None
+    require(
+        targets is None or len(targets) == len(lambdas),
+        f"there are {len(document.targets)} targets for {len(lambdas)} members.",
+    )
+    return Fit(program, parts["chosen"], chosen, lambdas, settings, history, adjustment, targets)
 
 
 def _check_sizes(
@@ -324,13 +354,30 @@ def _check_sizes(
     trunk = chosen_trunk(columns, settings).weights(columns, settings)
     encoder = trunk + settings.hidden * attributes.groups + (u_columns.width if u_columns is not None else 0)
     decoder = settings.decoder_hidden * (
-        settings.latent + (0 if isinstance(columns, Pixels) else columns.width)
+        settings.latent + (0 if isinstance(columns, Pixels) else columns.decoded)
     )
     require(
         0 < members * (encoder + decoder) <= stored,
         f"{DOCUMENT} describes a network with {members * (encoder + decoder)} weights or more, but {TENSORS} "
         f"holds {stored}.",
     )
+
+
+def trees_content(scores: BoostedScores) -> dict[str, Any]:
+    """Trees as plain JSON types."""
+    return {
+        name: {"shares": trees.shares.tolist(), "folds": trees.texts()}
+        for name, trees in (("labels", scores.labels), ("groups", scores.groups))
+    }
+
+
+def scores_from(trees: TreesDocument, columns: Columns, classes: int, groups: int) -> BoostedScores:
+    """The scores of :func:`trees_content`, for rows with these columns, classes and groups."""
+    found = []
+    for of, values in ((trees.labels, classes), (trees.groups, groups)):
+        require(len(of.shares) == values, f"trees have scores of {len(of.shares)} values, expected {values}.")
+        found.append(CrossFittedTrees.of_texts(of.folds, np.array(of.shares)))
+    return BoostedScores(found[0], found[1], columns)
 
 
 def columns_content(columns: TableEncoder | Pixels) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def trained_scores(model: FairSSVAEClassifier, X: pd.DataFrame) -> tuple[np.ndar
         exponent = np.exp(logits[model.selected_].double().numpy())
         return exponent / exponent.sum(-1, keepdims=True)
 
-    (heads,) = model.fit_.heads(torch.from_numpy(model.encoder_.encode(X)))
+    (heads,) = model.fit_.heads(model.observed(X).x)
     cells = softmax(heads.label_logits)[..., None] * softmax(heads.group_logits_by_label)
     return softmax(heads.class_logits), cells
 

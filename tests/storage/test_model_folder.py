@@ -21,7 +21,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.schema.documents import Classes
 from pyro_fairvae.storage import model_folder as saved
-from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS
+from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS, TREES
 from pyro_fairvae.storage.stored_model import classes_content, classes_from, is_plain
 from tests.support.user_tables import made_table
 
@@ -96,7 +96,7 @@ def test_a_model_that_was_read_is_the_one_that_was_written(
 ) -> None:
     model, X = request.getfixturevalue(name), MODELS[name]()
     model.save(tmp_path / "model")
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [DRAWS, DOCUMENT, TENSORS]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [DRAWS, DOCUMENT, TREES, TENSORS]
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a pickle was read")
@@ -143,7 +143,7 @@ def test_classes_are_what_was_given(
 def test_a_model_that_was_read_can_be_written_again(words: FairSSVAEClassifier, tmp_path: Path) -> None:
     words.save(tmp_path / "first")
     FairSSVAEClassifier.load(tmp_path / "first", device="cpu").save(tmp_path / "second")
-    for name in (DOCUMENT, TENSORS):
+    for name in (DOCUMENT, TENSORS, TREES):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
 
 
@@ -274,7 +274,7 @@ def seal(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda _: None)
         DOCUMENT: hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
     } | {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        for name in (TENSORS, DRAWS)
+        for name in (TENSORS, DRAWS, TREES)
         if (folder / name).exists()
     }
     (folder / DOCUMENT).write_text(json.dumps(document | {"sha256": digests}))

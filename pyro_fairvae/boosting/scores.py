@@ -1,0 +1,94 @@
+"""Scores of boosted trees as further columns of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
+from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
+from pyro_fairvae.data.coded_columns import StatedGroups
+from pyro_fairvae.data.splits import Splits
+from pyro_fairvae.schema.observed import Columns, Observed
+
+FOLDS = 5
+FARTHEST = 8.0  # log-odds are clamped here
+UNIT = 2.0  # log-odds that count as one, since networks take columns of about unit variance
+
+
+@dataclass(frozen=True)
+class BoostedScores:
+    """Log-odds of the label and of the group by trees, against the last value of each."""
+
+    labels: CrossFittedTrees
+    groups: CrossFittedTrees
+    columns: Columns  # of rows without scores
+
+    @staticmethod
+    def learn(table: Observed, fold: np.ndarray, seed: int) -> BoostedScores:
+        """Grow trees on the rows that state their label, and on those that state their group."""
+        columns = table.columns
+        assert isinstance(columns, Columns)
+        inputs, categories = _inputs(table.x, columns), are_categories(columns)
+        stated = StatedGroups(table.a_obs.cpu().numpy(), table.group_attributes).codes
+        return BoostedScores(
+            CrossFittedTrees.grow(
+                inputs, categories, table.y_obs.cpu().numpy(), fold, table.classes, seed=seed
+            ),
+            CrossFittedTrees.grow(inputs, categories, stated, fold, table.groups, seed=seed),
+            columns,
+        )
+
+    @property
+    def with_scores(self) -> Columns:
+        """The columns of rows with scores."""
+        return replace(self.columns, scores=len(self.labels.shares) + len(self.groups.shares) - 2)
+
+    def to_learned(self, table: Observed, fold: np.ndarray) -> Observed:
+        """The rows that trees were grown on, with scores of the trees of other folds."""
+        inputs = _inputs(table.x, self.columns)
+        scores = [trees.out_of_fold(inputs, fold) for trees in (self.labels, self.groups)]
+        return replace(table, x=_joined(table.x, scores), columns=self.with_scores)
+
+    def to_table(self, table: Observed) -> Observed:
+        """Other rows, with mean scores over folds."""
+        assert isinstance(table.x, Tensor)
+        return replace(table, x=self.to_rows(table.x), columns=self.with_scores)
+
+    def to_rows(self, x: Tensor) -> Tensor:
+        """Features of other rows, (rows, columns), with mean scores over folds."""
+        inputs = _inputs(x, self.columns)
+        return _joined(x, [trees.predict(inputs) for trees in (self.labels, self.groups)])
+
+
+def with_scores(parts: Splits, seed: int) -> tuple[Splits, BoostedScores]:
+    """Parts of a table with scores of trees that were grown on its training rows."""
+    fold = folds_of(parts.train, seed)
+    scores = BoostedScores.learn(parts.train, fold, seed)
+    test = parts.test
+    return replace(
+        parts,
+        train=scores.to_learned(parts.train, fold),
+        validation=scores.to_table(parts.validation),
+        test=replace(test, x=scores.to_rows(torch.from_numpy(test.x)).numpy(), columns=scores.with_scores),
+    ), scores
+
+
+def folds_of(table: Observed, seed: int) -> np.ndarray:
+    """The fold of each row."""
+    return even_folds(table.y_obs.cpu().numpy(), table.a_obs.cpu().numpy(), FOLDS, seed)
+
+
+def _inputs(x: object, columns: Columns) -> np.ndarray:
+    assert isinstance(x, Tensor)
+    return tree_inputs(x, columns)
+
+
+def _joined(x: object, scores: list[np.ndarray]) -> Tensor:
+    assert isinstance(x, Tensor)
+    logs = [np.log(of.clip(min=1e-12)) for of in scores]
+    odds = [(log[:, :-1] - log[:, -1:]).clip(-FARTHEST, FARTHEST) / UNIT for log in logs]
+    return torch.cat([x, *(torch.from_numpy(of).to(x) for of in odds)], dim=-1)

@@ -12,6 +12,7 @@ from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_fold
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.data.splits import Splits
+from pyro_fairvae.nn.trunks import TrunkOptions, chosen_trunk
 from pyro_fairvae.schema.observed import Columns, Observed
 
 FOLDS = 5
@@ -58,23 +59,30 @@ class BoostedScores:
         assert isinstance(table.x, Tensor)
         return replace(table, x=self.to_rows(table.x), columns=self.with_scores)
 
+    def to_parts(self, parts: Splits, seed: int) -> Splits:
+        """Parts of the table whose training rows trees were grown on, in folds of this seed."""
+        test = parts.test
+        assert isinstance(test.x, np.ndarray)
+        x = self.to_rows(torch.from_numpy(test.x)).numpy()
+        return replace(
+            parts,
+            train=self.to_learned(parts.train, folds_of(parts.train, seed)),
+            validation=self.to_table(parts.validation),
+            test=replace(test, x=x, columns=self.with_scores),
+        )
+
     def to_rows(self, x: Tensor) -> Tensor:
         """Features of other rows, (rows, columns), with mean scores over folds."""
         inputs = _inputs(x, self.columns)
         return _joined(x, [trees.predict(inputs) for trees in (self.labels, self.groups)])
 
 
-def with_scores(parts: Splits, seed: int) -> tuple[Splits, BoostedScores]:
-    """Parts of a table with scores of trees that were grown on its training rows."""
-    fold = folds_of(parts.train, seed)
-    scores = BoostedScores.learn(parts.train, fold, seed)
-    test = parts.test
-    return replace(
-        parts,
-        train=scores.to_learned(parts.train, fold),
-        validation=scores.to_table(parts.validation),
-        test=replace(test, x=scores.to_rows(torch.from_numpy(test.x)).numpy(), columns=scores.with_scores),
-    ), scores
+def for_trunk(parts: Splits, options: TrunkOptions, seed: int) -> tuple[Splits, BoostedScores | None]:
+    """Parts as the trunk of ``options`` takes them, and the trees whose scores they have, if they do."""
+    if not chosen_trunk(parts.train.columns, options).scores:
+        return parts, None
+    scores = BoostedScores.learn(parts.train, folds_of(parts.train, seed), seed)
+    return scores.to_parts(parts, seed), scores
 
 
 def folds_of(table: Observed, seed: int) -> np.ndarray:

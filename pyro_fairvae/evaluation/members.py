@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from pyro_fairvae.evaluation.selection import (
     metrics_on_validation,
     own_metric,
     select,
+    select_target,
 )
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.risks import RiskSettings
@@ -28,6 +30,7 @@ MemberResult = TypedDict(
     "MemberResult",
     {
         "lambda": float,
+        "target": NotRequired[float | None],
         "val": dict[str, float],
         "test": dict[str, float],
         "group_accuracy": NotRequired[float],
@@ -57,8 +60,8 @@ def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
     Returns
     -------
     RunResults
-        ``members``, a line for each λ: ``val`` and ``test`` have the metrics of :func:`evaluate`, and
-        ``group_accuracy`` the share of all test rows whose group is the likeliest under h(a|x);
+        ``members``, a line for each λ or target: ``val`` and ``test`` have the metrics of :func:`evaluate`,
+        and ``group_accuracy`` the share of all test rows whose group is the likeliest under h(a|x);
         ``metric``, the metric by which a member is selected, and ``selected``, the member to use.
 
     Examples
@@ -78,7 +81,25 @@ def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
     likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
     for member, groups in zip(results["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
         member["group_accuracy"] = float((groups == parts.test.a).mean())
+    if fitted.targets is not None:
+        for member, target in zip(results["members"], fitted.targets, strict=True):
+            member["target"] = target
+        results["selected"] = select_target(frontier_of(results))
     return results
+
+
+def frontier_of(results: RunResults) -> pd.DataFrame:
+    """Error and disparity of each member on validation, as in ``frontier_`` of the estimator."""
+    members, metric = results["members"], results["metric"]
+    name = "target" if "target" in members[0] else "lambda"
+    return pd.DataFrame(
+        {
+            name: np.array([member.get(name) for member in members], dtype=float),
+            "error": [member["val"]["error"] for member in members],
+            "disparity": [member["val"][metric] for member in members],
+            "standard_error": [member["val"]["standard_error"] for member in members],
+        }
+    )
 
 
 def judge(

@@ -151,7 +151,7 @@ def trunks(train: Observed, options: TrunkOptions) -> Build:
     require(
         isinstance(train.columns, Pixels) or trunk.scores == (train.columns.scores > 0),
         f"the trunk {trunk.name} takes rows {'with' if trunk.scores else 'without'} scores of boosted trees; "
-        "add them by pyro_fairvae.boosting.scores.with_scores, or choose another trunk.",
+        "add them by pyro_fairvae.boosting.scores.for_trunk, or choose another trunk.",
     )
     require(
         trunk.features in (None, options.hidden),

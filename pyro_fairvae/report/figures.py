@@ -20,6 +20,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.report.comparison import metric_title
+from pyro_fairvae.report.text import members_in_words
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.cells import Cell
 
@@ -40,7 +41,7 @@ PART_TITLES = {
 
 
 def draw_frontier(path: Path, results: dict[str, Any]) -> None:
-    """Test error against unfairness, a point for each λ; the member chosen on validation is ringed."""
+    """Test error against unfairness, a point for each member; that chosen on validation is ringed."""
     metric = results["metric"]
     figure = blank_figure(5.6, 4.2)
     axes = figure.add_subplot()
@@ -49,10 +50,10 @@ def draw_frontier(path: Path, results: dict[str, Any]) -> None:
     unfair = [100 * member["test"][metric] for member in members]
     error = [100 * member["test"]["error"] for member in members]
     axes.plot(unfair, error, "-o", color=COLOURS[0], linewidth=1, label="test")
-    for member, x, y in zip(members, unfair, error, strict=True):
-        axes.annotate(
-            f"λ={member['lambda']:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8
-        )
+    title, names = members_in_words(pd.DataFrame(members))
+    for name, x, y in zip(names, unfair, error, strict=True):
+        words = f"λ={name}" if title == "λ" else name
+        axes.annotate(words, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
     chosen = results["selected"]
     axes.plot(
         unfair[chosen], error[chosen], "o", markersize=14, fillstyle="none", color=COLOURS[1],

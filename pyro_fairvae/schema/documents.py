@@ -113,6 +113,7 @@ class MemberResults(_Strict, kw_only=True):
     """Metrics of one member, by name."""
 
     lambda_: float = field(name="lambda")
+    target: NumberOrNull = None
     val: dict[str, NumberOrNull]
     test: dict[str, NumberOrNull]
     group_accuracy: NumberOrNull = None

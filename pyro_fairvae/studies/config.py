@@ -22,6 +22,7 @@ from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel, sketched_channel
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, load
 from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
+from pyro_fairvae.decisions.targets import check_targets
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.attributes import Attributes
@@ -196,11 +197,17 @@ class TrainConfig:
         (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0),
         "λ, weights of the risk, separated by commas; each trains a member",
     )
+    targets: tuple[float, ...] = option(
+        (),
+        "in place of λ: largest differences between groups that the risk may find, separated by commas; "
+        "decisions are settled to each",
+    )
     seed: int = option(0, "seed of split, missingness, initial weights and noise")
     settings: Settings = nested(Settings)
 
     def __post_init__(self) -> None:
         check_lambdas(self.lambdas)
+        object.__setattr__(self, "targets", check_targets(self.targets))
         require(0 <= self.seed < 2**63, f"seed must be within [0, 2^63), got {self.seed}.")
         self.channels()
 

@@ -16,6 +16,7 @@ from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.base.reports import Report
+from pyro_fairvae.boosting.scores import for_trunk
 from pyro_fairvae.data import Splits
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
@@ -45,6 +46,7 @@ def train_jointly(
     report: Report | None = None,
 ) -> JointFit:
     """Train a member for each data set and weight λ, and calibrate the posteriors of each data set."""
+    parts = [for_trunk(splits, settings, seed)[0] for splits, seed in zip(parts, seeds, strict=True)]
     each = [(splits, weight, seed) for splits, seed in zip(parts, seeds, strict=True) for weight in weights]
 
     def after_epoch(done: Progress) -> None:

@@ -22,6 +22,7 @@ from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
+from pyro_fairvae.boosting.scores import for_trunk
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, Splits, split, split_complete
 from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.evaluation.measures import MEASURES
@@ -284,9 +285,9 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
     names = ("dataset", "label", "group", "rows", "side")
     data = DataConfig(**{name: job[name] for name in names}, level=job["level"] or LEVEL_OF_ALL)
     table = data.table(job["seed"], data_dir)
-    parts = split(table, data.missingness(), job["seed"])
-    truth = split_complete(table, job["seed"])["train"] if method.informed else None
     settings = build(Settings, job["settings"])
+    parts, _ = for_trunk(split(table, data.missingness(), job["seed"]), settings, job["seed"])
+    truth = split_complete(table, job["seed"])["train"] if method.informed else None
     fitted = method.fit(
         Task(parts.train, parts.validation, settings, job["seed"], device, truth), job["weights"]
     )

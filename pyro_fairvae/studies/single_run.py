@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder, write_csv, write_json
 from pyro_fairvae.base.options import build
 from pyro_fairvae.base.seeds import derive_seed
+from pyro_fairvae.boosting.scores import folds_of, for_trunk
 from pyro_fairvae.data import Complete, Splits, hide, split
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.user_table import counted
-from pyro_fairvae.evaluation.members import evaluate_members, score_imputers
+from pyro_fairvae.evaluation.members import evaluate_members, frontier_of, score_imputers
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.settling import fit_to_targets
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.posterior.calibration import calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
@@ -29,7 +30,7 @@ from pyro_fairvae.posterior.summaries import add_yardstick, summarise
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Observed
-from pyro_fairvae.storage.model_folder import ABOUT, DOCUMENT, DRAWS, TENSORS
+from pyro_fairvae.storage.model_folder import ABOUT, DOCUMENT, DRAWS, TENSORS, TREES
 from pyro_fairvae.storage.stored_model import StoredModel, load_model
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.studies.faces import Faces, look_at_faces
@@ -43,7 +44,7 @@ CHECK_FIGURE, EFFECTS_FIGURE = "check.png", "effects.png"  # of withholding
 FIGURES = (
     FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE, CHECK_FIGURE, EFFECTS_FIGURE,
 )  # fmt: skip
-MODEL = (DOCUMENT, TENSORS, DRAWS)
+MODEL = (DOCUMENT, TENSORS, DRAWS, TREES)
 FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, *MODEL, *ABOUT, *FIGURES)
 
 
@@ -83,7 +84,7 @@ def train_run(
     if state is None and not overwrite:
         # A run that was killed in its first epoch left only its config.
         _check_free(out, allowed={CONFIG} if resume else set())
-    parts = load_parts(config, data_dir)
+    parts, scores = for_trunk(load_parts(config, data_dir), config.settings, config.seed)
     _open_folder(out, config, device, fresh=state is None)
 
     if at_start is not None:
@@ -94,18 +95,14 @@ def train_run(
         if progress is not None:
             progress(done)
 
-    fitted = fit(
-        parts.train,
-        parts.validation,
-        config.lambdas,
-        config.settings,
-        config.seed,
-        device,
-        after_epoch=after_epoch,
-        state=state,
-        workers=workers,
-    )
-    results: dict[str, Any] = {**evaluate_members(fitted, parts)}
+    tables, rest = (parts.train, parts.validation), (config.settings, config.seed, device)
+    if config.targets:
+        fold = torch.from_numpy(folds_of(parts.train, config.seed))
+        fitted = fit_to_targets(*tables, config.targets, fold, *rest, after_epoch, state, workers)
+    else:
+        fitted = fit(*tables, config.lambdas, *rest, after_epoch=after_epoch, state=state, workers=workers)
+    evaluated = evaluate_members(fitted, parts)
+    results: dict[str, Any] = {**evaluated}
     calibrated = None
     if config.settings.kind_of_intervals == "calibrated":
         calibrated = calibrate_fit(fitted, parts.train, [config.seed])
@@ -122,7 +119,7 @@ def train_run(
         knows_groups=True,
         selected=results["selected"],
         metric=results["metric"],
-        frontier=_frontier(results),
+        frontier=frontier_of(evaluated),
         posterior=posterior,
         summary=_summary(parts),
         source={
@@ -135,6 +132,7 @@ def train_run(
         draws=keep_draws(fitted, calibrated),
         feature_names=parts.test.encoder.names if parts.test.encoder else (),
         proxies=parts.test.u_encoder,
+        scores=scores,
     )
     write_csv(out / HISTORY, fitted.history)
     write_json(out / RESULTS, results)
@@ -154,19 +152,6 @@ def _columns(test: Complete) -> TableEncoder | Pixels:
         return test.columns
     assert test.encoder is not None
     return test.encoder
-
-
-def _frontier(results: dict[str, Any]) -> pd.DataFrame:
-    """Error and disparity of each member on validation, as in ``frontier_`` of the estimator."""
-    members = results["members"]
-    return pd.DataFrame(
-        {
-            "lambda": [member["lambda"] for member in members],
-            "error": [member["val"]["error"] for member in members],
-            "disparity": [member["val"][results["metric"]] for member in members],
-            "standard_error": [member["val"]["standard_error"] for member in members],
-        }
-    )
 
 
 def _summary(parts: Splits) -> dict[str, Any]:
@@ -205,7 +190,8 @@ def load_run(
     for name in (CONFIG, DOCUMENT):
         require((out / name).is_file(), f"{out} is not the folder of a finished run: it has no {name}.")
     config = build(TrainConfig, read_options(out / CONFIG))
-    return load_model(out, device), load_parts(config, data_dir)
+    model, parts = load_model(out, device), load_parts(config, data_dir)
+    return model, parts if model.scores is None else model.scores.to_parts(parts, config.seed)
 
 
 def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Splits:

@@ -95,12 +95,17 @@ def train_run(
         if progress is not None:
             progress(done)
 
-    tables, rest = (parts.train, parts.validation), (config.settings, config.seed, device)
+    train, validation, settings, seed = parts.train, parts.validation, config.settings, config.seed
     if config.targets:
-        fold = torch.from_numpy(folds_of(parts.train, config.seed))
-        fitted = fit_to_targets(*tables, config.targets, fold, *rest, after_epoch, state, workers)
+        fold = torch.from_numpy(folds_of(train, seed))
+        fitted = fit_to_targets(
+            train, validation, config.targets, fold, settings, seed, device, after_epoch, state, workers
+        )
     else:
-        fitted = fit(*tables, config.lambdas, *rest, after_epoch=after_epoch, state=state, workers=workers)
+        fitted = fit(
+            train, validation, config.lambdas, settings, seed, device,
+            after_epoch=after_epoch, state=state, workers=workers,
+        )  # fmt: skip
     evaluated = evaluate_members(fitted, parts)
     results: dict[str, Any] = {**evaluated}
     calibrated = None

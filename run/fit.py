@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{','.join(f'{target:g}' for target in TARGETS)})",
     )  # fmt: skip
     members.add_argument(
-        "--lambdas", metavar="X,…", help=f"instead of targets, {trained['lambdas'].help}"
+        "--lambdas", metavar="X,…", help=f"{trained['lambdas'].help}, instead of targets"
     )  # fmt: skip
     parser.add_argument(
         "--max-disparity", type=float, metavar="X",

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     write_whole(arguments.out, pd.concat([kept, predictions], axis=1).to_csv(index=False))
     counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
     title, names = members_in_words(model.frontier_)
-    print(f"{len(table)} rows decided by the member with the {title} {names[model.selected_]}")
+    print(f"{len(table)} rows decided by the member at {title} = {names[model.selected_]}")
     print(f"({counts}); they are in {arguments.out}")
 
 

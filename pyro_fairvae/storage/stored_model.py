@@ -57,7 +57,8 @@ class StoredModel:
     Attributes
     ----------
     fit : Fit
-        The trained members: ``fit.predict_proba`` and ``fit.decide`` take encoded features.
+        The trained members: ``fit.predict_proba`` and ``fit.decide`` take features as :meth:`encode` returns
+        them.
     columns : TableEncoder or Pixels
         How a row of a table becomes features, or that rows are images.
     classes : ndarray
@@ -118,6 +119,13 @@ class StoredModel:
     feature_names: tuple[str, ...] = ()
     proxies: TableEncoder | None = None
     scores: BoostedScores | None = None
+
+    def encode(self, table: pd.DataFrame) -> Tensor:
+        """Rows of a table as the features that ``fit`` takes."""
+        require(isinstance(self.columns, TableEncoder), "it is a model of images, and takes no tables.")
+        assert isinstance(self.columns, TableEncoder)
+        x = torch.from_numpy(self.columns.encode(table))
+        return x if self.scores is None else self.scores.to_rows(x)
 
     def save(self, folder: Path, overwrite: bool = False) -> None:
         """Write the folder, from which :func:`load_model` restores the same model."""

@@ -15,6 +15,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.risks import RiskLoss, RiskSettings
 from pyro_fairvae.risks.custom import CUSTOM, is_reference, resolve, without_imports
+from pyro_fairvae.schema.documents import as_plain
 from pyro_fairvae.storage.model_folder import DOCUMENT, read_model, write_model
 
 GAP = """
@@ -140,7 +141,7 @@ def test_an_estimator_trains_by_a_named_risk_and_a_saved_one_imports_nothing(fol
     assert plain.metric_ == "deo"
     model.save(folder / "model")
     document = json.loads((folder / "model" / DOCUMENT).read_text())
-    _, tensors, draws = read_model(folder / "model")
+    _, tensors, draws, trees = read_model(folder / "model")
     assert document["fit"]["settings"]["risk"] == "own_risk:judged"
     # A crafted model names a module that leaves a trace when it is imported.
     (folder / "trap.py").write_text("import pathlib\npathlib.Path('sprung').touch()\n")
@@ -148,7 +149,7 @@ def test_an_estimator_trains_by_a_named_risk_and_a_saved_one_imports_nothing(fol
         key: each for key, each in document.items() if key not in ("format", "version", "library", "sha256")
     }
     body["fit"]["settings"]["risk"] = body["parameters"]["risk"] = "trap:gap"
-    write_model(folder / "crafted", body, tensors, draws)
+    write_model(folder / "crafted", body, tensors, draws, as_plain(trees))
     assert json.loads((folder / "crafted" / DOCUMENT).read_text())["fit"]["settings"]["risk"] == "trap:gap"
     crafted = FairSSVAEClassifier.load(folder / "crafted")
     expected = model.predict_proba(x)

@@ -71,7 +71,7 @@ def test_predict_decides_as_the_fit_does(model: Path, table: Path, tmp_path: Pat
     out = tmp_path / "predictions.csv"
     assert run("predict", model, table, "--groups", "--device", "cpu", "--out", out) == 0
     stored = load_model(model)
-    x = torch.from_numpy(stored.columns.encode(pd.read_csv(table)))  # type: ignore[union-attr]
+    x = stored.encode(pd.read_csv(table))
     decided = stored.classes[stored.fit.decide(x)[stored.selected].numpy()]
     assert pd.read_csv(out)["decision"].tolist() == decided.tolist()
 
@@ -122,7 +122,7 @@ def test_decide_labels_a_table_by_either(
     assert run("decide", model, table, "--rule", "round", "--device", "cpu", "--out", out) == 0
     assert "labels differ from rounding" in capsys.readouterr().out
     stored = load_model(model)
-    x = torch.from_numpy(stored.columns.encode(pd.read_csv(table)))  # type: ignore[union-attr]
+    x = stored.encode(pd.read_csv(table))
     decided = stored.fit.decide(x)[stored.selected].tolist()
     assert pd.read_csv(out)["label"].tolist() == decided
     assert json.loads(out.with_suffix(".json").read_text())["part"] == "given"

@@ -16,7 +16,7 @@ from pyro_fairvae.auditing import audit
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
-from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS
+from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS, TREES
 from pyro_fairvae.studies import user_fit
 from tests.support.command_line import FEW_STEPS, run
 from tests.support.user_tables import tiny
@@ -78,7 +78,7 @@ def test_from_table_to_page(csv: Path, tmp_path: Path, capsys: pytest.CaptureFix
     for words in ("λ", "deo %", "withheld by", "kept out of fitting", "fairvae report"):
         assert words in printed
     assert said == ""
-    assert {path.name for path in out.iterdir()} == {DOCUMENT, TENSORS, DRAWS, "audit.json"}
+    assert {path.name for path in out.iterdir()} == {DOCUMENT, TENSORS, DRAWS, TREES, "audit.json"}
     found = FairSSVAEClassifier.load(out, "cpu")
     assert list(found.feature_names_in_) == ["age", "years", "town", "citizen"]
     assert (found.groups_, found.classes_.tolist()) == (("f", "m"), ["no", "yes"])
@@ -222,7 +222,7 @@ def test_a_fit_that_was_stopped_goes_on(
     monkeypatch.setattr(checkpoint, "save", lambda *given: (saved.append(given[2]["epoch"]), save(*given)))
     assert run(*command) == 0
     assert saved == [2]
-    assert {path.name for path in tmp_path.iterdir()} == {DOCUMENT, TENSORS, DRAWS, "audit.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {DOCUMENT, TENSORS, DRAWS, TREES, "audit.json"}
     for name in (TENSORS, "audit.json", DOCUMENT):
         assert (tmp_path / name).read_bytes() == (model / name).read_bytes()
 

@@ -104,6 +104,7 @@ def test_an_audit_of_another_model_goes_with_that_model(folder: Path, tmp_path: 
     assert sorted(path.name for path in out.iterdir()) == [
         "draws.safetensors",
         "model.json",
+        "trees.json",
         "weights.safetensors",
     ]
 

@@ -62,8 +62,11 @@ from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
-BATCHES, STEPS = 24, 600  # fewest batches in an epoch, given enough rows; fewest steps in a fit
-EPOCHS, MOST_EPOCHS = 25, 200  # if epochs is not given
+BATCHES = 24  # fewest in an epoch, given enough rows
+# If epochs is not given, the fewest, and the fewest steps of a fit. Trees leave less to learn, and more epochs
+# overfit to what they left.
+EPOCHS = {"mlp": (25, 600), "boosted": (10, 240)}
+MOST_EPOCHS = 200
 FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
 ENOUGH = 40  # training rows from which intervals can be cross-fitted
 
@@ -411,12 +414,11 @@ class FairSSVAEClassifier(TableClassifier):
         power = 2 ** round(math.log2(max(rows / BATCHES, 1)))
         batch = min(max(power, 32), 1024) if self.batch is None else self.batch
         steps = math.ceil(rows / max(batch, 1))
-        epochs = (
-            min(max(EPOCHS, math.ceil(STEPS / steps)), MOST_EPOCHS) if self.epochs is None else self.epochs
-        )
+        fewest, fewest_steps = EPOCHS.get(self.trunk, EPOCHS["mlp"])
+        epochs = min(max(fewest, math.ceil(fewest_steps / steps)), MOST_EPOCHS)
         parameters = {
             "risk": self.risk,
-            "epochs": epochs,
+            "epochs": epochs if self.epochs is None else self.epochs,
             "batch": batch,
             "hidden": self.hidden,
             "layers": self.layers,

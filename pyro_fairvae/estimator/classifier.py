@@ -63,8 +63,8 @@ from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
 
 BATCHES = 24  # fewest in an epoch, given enough rows
-# If epochs is not given, the fewest, and the fewest steps of a fit. Trees leave less to learn, and more epochs
-# overfit to what they left.
+# If epochs is not given, the fewest, and the fewest steps of a fit. Trees leave less to learn: more epochs
+# overfit.
 EPOCHS = {"mlp": (25, 600), "boosted": (10, 240)}
 MOST_EPOCHS = 200
 FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups

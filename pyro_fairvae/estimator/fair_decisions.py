@@ -39,7 +39,7 @@ from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.observed import Observed
 
-SETTLED_ROWS = 20_000  # at most, that decisions are settled on
+SETTLED_ROWS = 1 << 16  # at most, that decisions are settled on
 
 
 class FairDecisions(MetaEstimatorMixin, TableClassifier):

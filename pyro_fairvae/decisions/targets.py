@@ -9,13 +9,12 @@ subject to :math:`|d_j| \le ε` for every difference d that the risk compares, b
 
 Where the frontier of error and unfairness is nearly straight, no weight λ reaches what lies between its ends;
 a constraint does. ε falls slowly from what unadjusted decisions have: started tight, the search ends at a
-constant decision, which is perfectly fair.
+constant decision, which is perfectly fair. The same problem with randomised decisions is a linear program,
+but its solution often randomises many rows, so that decisions by its multipliers miss the targets by far.
 
 Settled at its bound, a difference exceeds it on new rows as often as not, and by more the fewer people it is
 about. So differences that are known less exactly than others keep a margin: :math:`|d_j| + m_j \le ε`, where
 m is twice what the standard error exceeds the least one by, and at most a share of ε.
- The same problem with randomised decisions is a linear program,
-but its solution often randomises many rows, so that decisions by its multipliers miss the targets by far.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def settle(
         for found in _search(scores, cells / share, judge, plain, targets, steps, stiffness, learning_rate):
             best = _better_of(best, found, targets)
     weights, error, _ = _nearby(scores, cells / share, judge, best, targets)
-    decided = _decided(scores.T + torch.einsum("rya,kcya->kcr", cells / share, weights))
+    decided = _decided(_adjusted(scores, cells / share, weights))
     return Settled((weights / share).to(given), error, risk(judge.sums(decided)).value)
 
 
@@ -128,7 +127,7 @@ def _search(
         done = step / steps
         optimizer.param_groups[0]["lr"] = learning_rate * cosine_share(done)
         epsilon = targets + (plain - targets).clamp(min=0) * max(0.0, 1 - done / LOWERING)
-        adjusted = scores.T + torch.einsum("rya,kcya->kcr", cells, weights)
+        adjusted = _adjusted(scores, cells, weights)
         # Decisions as they are, with the gradient of softened ones: constraints hold for the former.
         soft = (adjusted / (first * (last / first) ** done)).softmax(1)
         decided = _decided(adjusted.detach()) + (soft - soft.detach())
@@ -160,16 +159,13 @@ def _nearby(
     for _ in range(TRIES):
         step = torch.randn(best[0].shape, generator=noise).to(scores) * size.view(-1, 1, 1, 1)
         tried = best[0] + step
-        found = [tried, *judge(_decided(scores.T + torch.einsum("rya,kcya->kcr", cells, tried)))]
+        found = [tried, *judge(_decided(_adjusted(scores, cells, tried)))]
         before, after = (
             error + EXCESS * (disparity - targets).clamp(min=0) for _, error, disparity in (best, found)
         )
         better = after < before
         size = torch.where(better, size * 2, size * 0.85).clamp(1e-5, 0.05)
-        best = [
-            torch.where(better.view(-1, *(1,) * (new.dim() - 1)), new, old)
-            for new, old in zip(found, best, strict=True)
-        ]
+        best = _replaced(best, found, better)
     return best
 
 
@@ -188,6 +184,11 @@ def _excess_errors(risk: ComposedRisk, imputed: Tensor, decided: Tensor) -> Tens
     return errors - errors.min()
 
 
+def _adjusted(scores: Tensor, cells: Tensor, weights: Tensor) -> Tensor:
+    """Scores of decisions at each target's weights, (targets, classes, rows)."""
+    return scores.T + torch.einsum("rya,kcya->kcr", cells, weights)
+
+
 def _decided(scores: Tensor) -> Tensor:
     """1 for the class with the largest score; classes are the second of three dimensions."""
     return torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1.0)
@@ -198,6 +199,11 @@ def _better_of(best: list[Tensor], found: list[Tensor], targets: Tensor) -> list
     (_, best_error, best_disparity), (_, error, disparity) = best, found
     within, best_within = disparity <= targets * SLACK, best_disparity <= targets * SLACK
     better = torch.where(within & best_within, error < best_error, disparity < best_disparity)
+    return _replaced(best, found, better)
+
+
+def _replaced(best: list[Tensor], found: list[Tensor], better: Tensor) -> list[Tensor]:
+    """What was found for the targets where it is better, (targets,)."""
     return [
         torch.where(better.view(-1, *(1,) * (new.dim() - 1)), new, old)
         for new, old in zip(found, best, strict=True)

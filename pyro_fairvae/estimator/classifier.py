@@ -300,13 +300,13 @@ class FairSSVAEClassifier(TableClassifier):
         }  # fmt: skip
         fold = folds_of(train, seed)
         self.scores_: BoostedScores | None = None
-        imputer, believed = None, None
+        imputer, believed, cells = None, None, None
         if chosen_trunk(train.columns, settings).scores:
             self.scores_ = BoostedScores.learn(train, fold, seed)
             if targets and _trees_impute(settings, train):
                 priors = settings.prior_a, settings.prior_y
-                imputer, believed = TreeImputer.learn(self.scores_.labels, train, fold, priors, seed)
-            cells = None if imputer is None else torch.from_numpy(imputer.joint(validation))
+                imputer, believed = TreeImputer.learn(self.scores_, train, fold, priors, seed)
+                cells = torch.from_numpy(imputer.joint(validation))
             train, validation = self.scores_.to_learned(train, fold), self.scores_.to_table(validation)
         self.fit_ = self._train(
             train,
@@ -330,7 +330,7 @@ class FairSSVAEClassifier(TableClassifier):
         if imputer is not None:
             withholding = {"a": imputer.groups.withholding, "y": imputer.labels.withholding}
         self.posterior_, self.draws_ = self._posterior(train, seed, withholding)
-        self._judge(validation, None if imputer is None else cells)
+        self._judge(validation, cells)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=2)

@@ -11,6 +11,7 @@ Nothing here knows of fairness.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees
+from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
@@ -83,8 +85,18 @@ class GroupImputer:
     withholding: Calibrated
 
     @staticmethod
-    def learn(table: Observed, label: np.ndarray, fold: np.ndarray, prior: Any, seed: int) -> GroupImputer:
-        """From rows and P(y|x), by which decisions are made: groups are calibrated along it."""
+    def learn(
+        table: Observed,
+        label: np.ndarray,
+        fold: np.ndarray,
+        prior: Any,
+        seed: int,
+        of_x: CrossFittedTrees | None = None,
+    ) -> GroupImputer:
+        """From rows and P(y|x), by which decisions are made: groups are calibrated along it.
+
+        ``of_x`` are trees for the group given x, grown on these rows, if there are some already.
+        """
         attributes, classes, groups = table.group_attributes, table.classes, table.groups
         y_obs, a_obs = table.y_obs.numpy(), table.a_obs.numpy()
         stated = StatedGroups(a_obs, attributes).codes  # of rows that state all attributes
@@ -95,7 +107,8 @@ class GroupImputer:
             "groups, or use fewer folds.",
         )
         inputs, categories = _inputs(table)
-        of_x = CrossFittedTrees.grow(inputs, categories, stated, fold, groups, seed=seed)
+        if of_x is None:
+            of_x = CrossFittedTrees.grow(inputs, categories, stated, fold, groups, seed=seed)
         of = channel("a", attributes, prior)
         withholding = _calibrated(of, of_x.out_of_fold(inputs, fold), table.a_obs, seed, table)
         matrix = _mean_matrix(withholding)
@@ -113,12 +126,7 @@ class GroupImputer:
 
     def out_of_fold(self, table: Observed, label: np.ndarray, fold: np.ndarray) -> np.ndarray:
         """P(a|x,y) of the rows it was learned from, (rows, classes, groups)."""
-        inputs = _scored(_inputs(table)[0], label)
-        by_label = [
-            self.trees.out_of_fold(np.column_stack([inputs, np.full(len(inputs), y)]), fold)
-            for y in range(table.classes)
-        ]
-        return np.stack(by_label, axis=1)
+        return _by_label(lambda rows: self.trees.out_of_fold(rows, fold), _inputs(table)[0], label)
 
     def given(self, by_label: np.ndarray, a_obs: np.ndarray) -> np.ndarray:
         """P(a|x, y, ã), (rows, classes, groups)."""
@@ -128,11 +136,17 @@ class GroupImputer:
 
 def groups_by_label(trees: CrossFittedTrees, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
     """P(a|x,y) of new rows, (rows, classes, groups), given P(y|x)."""
-    scored = _scored(inputs, label)
-    by_label = [
-        trees.predict(np.column_stack([scored, np.full(len(scored), y)])) for y in range(label.shape[1])
-    ]
-    return np.stack(by_label, axis=1)
+    return _by_label(trees.predict, inputs, label)
+
+
+def _by_label(
+    predict: Callable[[np.ndarray], np.ndarray], inputs: np.ndarray, label: np.ndarray
+) -> np.ndarray:
+    """Scores of groups as if every row had each of the labels, (rows, classes, groups)."""
+    scored, classes = _scored(inputs, label), label.shape[1]
+    return np.stack(
+        [predict(np.column_stack([scored, np.full(len(scored), y)])) for y in range(classes)], axis=1
+    )
 
 
 def _scored(inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -160,23 +174,23 @@ class TreeImputer:
 
     labels: LabelImputer
     groups: GroupImputer
-    scores: CrossFittedTrees  # of labels
+    scores: BoostedScores
 
     @staticmethod
     def learn(
-        scores: CrossFittedTrees, table: Observed, fold: np.ndarray, priors: tuple[Any, Any], seed: int
+        scores: BoostedScores, table: Observed, fold: np.ndarray, priors: tuple[Any, Any], seed: int
     ) -> tuple[TreeImputer, Imputed]:
-        """From trees for labels, grown on the rows of ``table``; with what is believed of these rows."""
-        found = scores.out_of_fold(_inputs(table)[0], fold)
+        """From trees that were grown on the rows of ``table``; with what is believed of these rows."""
+        found = scores.labels.out_of_fold(_inputs(table)[0], fold)
         labels = LabelImputer.learn(found, table, priors[1], seed)
         label = recalibrated_labels(found, labels.recalibration)
-        groups = GroupImputer.learn(table, label, fold, priors[0], seed)
+        groups = GroupImputer.learn(table, label, fold, priors[0], seed, scores.groups)
         return TreeImputer(labels, groups, scores), imputed(label, labels, groups, table, fold)
 
     def joint(self, table: Observed) -> np.ndarray:
         """P(y, a|x, ỹ, ã) of other rows, (rows, classes, groups)."""
         inputs, _ = _inputs(table)
-        label = recalibrated_labels(self.scores.predict(inputs), self.labels.recalibration)
+        label = recalibrated_labels(self.scores.labels.predict(inputs), self.labels.recalibration)
         by_label = groups_by_label(self.groups.trees, inputs, label)
         given = self.labels.given(label, table.y_obs.numpy())
         return given[..., None] * self.groups.given(by_label, table.a_obs.numpy())

@@ -188,13 +188,16 @@ def _nested(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in matrix.tolist())
 
 
+WEIGHTS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0)  # λ unless given
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that determines the results of a run."""
 
     data: DataConfig = nested(DataConfig)
     lambdas: tuple[float, ...] = option(
-        (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0),
+        WEIGHTS,
         "λ, weights of the risk, separated by commas; each trains a member",
     )
     targets: tuple[float, ...] = option(
@@ -208,6 +211,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_lambdas(self.lambdas)
         object.__setattr__(self, "targets", check_targets(self.targets))
+        require(
+            not self.targets or self.lambdas == WEIGHTS,
+            "targets and lambdas were both given; a member has a target or a λ.",
+            "targets",
+            "lambdas",
+        )
         require(0 <= self.seed < 2**63, f"seed must be within [0, 2^63), got {self.seed}.")
         self.channels()
 

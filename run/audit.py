@@ -23,6 +23,7 @@ from pyro_fairvae.run.user_table import (
     open_model,
     reading_of,
     warnings_in_words,
+    withholding_depends_on,
 )
 
 from pyro_fairvae.auditing import DEPENDS_ON, audit
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         write_json(arguments.out, result.to_dict())
     if result.check is not None:  # in the words of the command
-        depends_on = listed(named or "") or model.fit_.settings.withholding_depends_on
+        depends_on = listed(named or "") or withholding_depends_on(model)
         says = check_in_words(result.check, depends_on, "Audit")
         result = replace(result, check={**result.check, "says": says})
     print(result)

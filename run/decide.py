@@ -94,4 +94,4 @@ def _decide_table(
             take_columns(table, labels, "label").iloc[:, 0] if labels else None,
             take_columns(table, groups, "group") if groups and model.knows_groups_ else None,
         )
-        return decide_table(stored_model(model), rows, config, out, report)
+        return decide_table(stored_model(model, model.fit_), rows, config, out, report)

@@ -1,6 +1,6 @@
 """Fit a fair classifier to your own table, in which groups and labels may have gaps.
 
-The folder given by --out receives the model (model.json and weights.safetensors, which hold no code) and
+The folder given by --out receives the model (JSON and safetensors files, which hold no code) and
 audit.json, an audit of rows that were kept out of fitting. The values of a column decide whether it is
 numeric or categorical. Run the same command again to continue a fit that was interrupted.
 
@@ -8,6 +8,7 @@ Examples:
   fairvae fit people.csv --label income --group sex --out model
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
+  fairvae fit people.csv --label income --group sex --estimator boosting --out model
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
@@ -16,20 +17,21 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pyro_fairvae.run.command import add_machine, add_quiet, add_suggest, prepare, report
-from pyro_fairvae.run.user_table import listed, warnings_in_words
+from pyro_fairvae.run.user_table import Estimator, listed, warnings_in_words, withholding_depends_on
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
 from pyro_fairvae.decisions.targets import TARGETS
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.nn.trunks import trunk_names
-from pyro_fairvae.report import channels_table, frontier_table, suggestion_table
+from pyro_fairvae.report import channels_table, frontier_table, rows_judged_on, suggestion_table
 from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.user_fit import fit_table
 
@@ -53,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=trained["withholding_depends_on"].help,
     )  # fmt: skip
     add_suggest(parser)
+    parser.add_argument(
+        "--estimator", default="vae", choices=tuple(ESTIMATORS),
+        help="what decides: vae, a network that also sees scores of boosted trees, or boosting, the trees "
+        "alone, in less time (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--proxy", default="", metavar="COLUMN,…",
         help="columns that tell of the group but must not decide; fairvae predict does not need them",
@@ -80,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "most one point of accuracy)",
     )  # fmt: skip
     parser.add_argument(
-        "--trunk", default=defaults.trunk, choices=trunk_names(images=False),
-        help="whether the network sees scores of boosted trees (default: %(default)s)",
+        "--trunk", choices=trunk_names(images=False),
+        help=f"whether the network sees scores of boosted trees (default: {defaults.trunk})",
     )  # fmt: skip
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="options",
@@ -105,19 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     device = prepare(arguments)
-    model = FairSSVAEClassifier(
-        risk=arguments.risk,
-        targets=_numbers("targets", arguments.targets),
-        lambdas=_numbers("lambdas", arguments.lambdas),
-        trunk=arguments.trunk,
-        max_disparity=arguments.max_disparity,
-        epochs=arguments.epochs,
-        withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
-        proxies=tuple(listed(arguments.proxy)),
-        options=_options(arguments.options) or None,
-        device=str(device),
-        verbose=int(not arguments.quiet),
-    )
+    model = ESTIMATORS[arguments.estimator](arguments, str(device))
     with warnings_in_words():
         fitted = fit_table(
             arguments.data,
@@ -135,14 +130,58 @@ def run(arguments: argparse.Namespace) -> None:
             report=report,
             report_gaps=_report_gaps,
         )
-    print(frontier_table(fitted.frontier, model.selected_, model.metric_))
-    depends_on = model.fit_.settings.withholding_depends_on
-    print(f"\n{channels_table(model.channels_, model.posterior_, depends_on)}")
+    print(frontier_table(fitted.frontier, model.selected_, model.metric_, rows_judged_on(model.summary_)))
+    print(f"\n{channels_table(model.channels_, model.posterior_, withholding_depends_on(model))}")
     if arguments.suggest:
         print(f"\n{suggestion_table(model.posterior_['check'])}")
     if fitted.audit is not None:
         print(f"\nAudit of {fitted.audited_rows} rows that were kept out of fitting\n{fitted.audit}")
     print(f"\nThe model is in {arguments.out}; fairvae report {arguments.out} writes a page about it.")
+
+
+def _network(arguments: argparse.Namespace, device: str) -> FairSSVAEClassifier:
+    return FairSSVAEClassifier(
+        risk=arguments.risk,
+        targets=_numbers("targets", arguments.targets),
+        lambdas=_numbers("lambdas", arguments.lambdas),
+        max_disparity=arguments.max_disparity,
+        epochs=arguments.epochs,
+        withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
+        proxies=tuple(listed(arguments.proxy)),
+        options=_options(arguments.options) or None,
+        device=device,
+        verbose=int(not arguments.quiet),
+        **({} if arguments.trunk is None else {"trunk": arguments.trunk}),
+    )
+
+
+def _boosting(arguments: argparse.Namespace, _: str) -> FairDecisions:
+    given = [flag for flag, name in OF_NETWORKS.items() if getattr(arguments, name)]
+    require(
+        not given,
+        f"{', '.join(given)}: for networks only; leave out, or use --estimator vae.",
+    )
+    return FairDecisions(
+        risk=arguments.risk,
+        targets=_numbers("targets", arguments.targets),
+        max_disparity=arguments.max_disparity,
+    )
+
+
+ESTIMATORS: dict[str, Callable[[argparse.Namespace, str], Estimator]] = {
+    "vae": _network,
+    "boosting": _boosting,
+}
+# Flags without a meaning for boosted trees, and where their values are.
+OF_NETWORKS = {
+    "--lambdas": "lambdas",
+    "--trunk": "trunk",
+    "--epochs": "epochs",
+    "--set": "options",
+    "--proxy": "proxy",
+    "--proxy-proba": "proxy_proba",
+    "--withholding-depends-on": "withholding_depends_on",
+}
 
 
 def _report_gaps(column: str, counts: Mapping[str, int]) -> None:

@@ -16,13 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pyro_fairvae.run.user_table import add_model, features_of, listed, open_model, warnings_in_words
+from pyro_fairvae.run.user_table import (
+    Estimator,
+    add_model,
+    features_of,
+    listed,
+    open_model,
+    warnings_in_words,
+)
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_files import FORMATS, ending_of, read_words, take_columns
-from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.report import members_in_words
 
 
@@ -70,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"({counts}); they are in {arguments.out}")
 
 
-def _titles(model: FairSSVAEClassifier, groups: bool) -> list[str]:
+def _titles(model: Estimator, groups: bool) -> list[str]:
     """Column titles: decision, P of each class, P of each group, which may share the name of a class."""
     titles = ["decision", *(f"P({word_of(label)})" for label in model.classes_)]
     if groups:

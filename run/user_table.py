@@ -16,7 +16,13 @@ from pyro_fairvae.run.command import add_machine, prepare, report
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.table_files import read_table
-from pyro_fairvae.estimator.classifier import FairSSVAEClassifier, WithholdingWarning
+from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.fair_decisions import FairDecisions
+from pyro_fairvae.estimator.loading import load_estimator
+from pyro_fairvae.estimator.table_classifier import WithholdingWarning
+from pyro_fairvae.estimator.validation import names_of
+
+Estimator = FairSSVAEClassifier | FairDecisions
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -40,18 +46,24 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_machine(parser)
 
 
-def open_model(arguments: argparse.Namespace) -> tuple[FairSSVAEClassifier, pd.DataFrame]:
+def open_model(arguments: argparse.Namespace) -> tuple[Estimator, pd.DataFrame]:
     """The model with its member chosen, and the table, read in the same way as the model's training table."""
     if arguments.out is not None:
         check_writable(arguments.out)
     device: torch.device = prepare(arguments)
-    model = FairSSVAEClassifier.load(arguments.model, str(device))
-    if arguments.lambda_ is not None or arguments.max_disparity is not None:
-        model.select(arguments.max_disparity, lambda_=arguments.lambda_)
+    model = load_estimator(arguments.model, str(device))
+    if arguments.lambda_ is not None:
+        require(
+            isinstance(model, FairSSVAEClassifier), "members have targets and no λ; give --max-disparity."
+        )
+        assert isinstance(model, FairSSVAEClassifier)
+        model.select(lambda_=arguments.lambda_)
+    elif arguments.max_disparity is not None:
+        model.select(arguments.max_disparity)
     return model, read_for(model, arguments.data)
 
 
-def read_for(model: FairSSVAEClassifier, data: Path) -> pd.DataFrame:
+def read_for(model: Estimator, data: Path) -> pd.DataFrame:
     """A table, read in the same way as the model's training table."""
     source = reading_of(model)
     text = [column.name for column in model.encoder_.categories if column.is_text]
@@ -86,12 +98,17 @@ def listed(words: str) -> list[str]:
     return [word.strip() for word in words.split(",") if word.strip()]
 
 
-def reading_of(model: FairSSVAEClassifier) -> dict[str, Any]:
+def reading_of(model: Estimator) -> dict[str, Any]:
     """How fairvae fit read its table; empty for a model that was fitted in Python."""
     return dict(model.source_)
 
 
-def features_of(model: FairSSVAEClassifier, table: pd.DataFrame) -> pd.DataFrame:
+def withholding_depends_on(model: Estimator) -> tuple[str, ...]:
+    """What withholding may depend on besides the group, as the model was fitted."""
+    return names_of(getattr(model, "withholding_depends_on", ()))
+
+
+def features_of(model: Estimator, table: pd.DataFrame) -> pd.DataFrame:
     """The model's columns in their order; other columns are ignored."""
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     if not names:

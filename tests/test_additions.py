@@ -27,7 +27,7 @@ from pyro_fairvae.nn.trunks import TRUNKS
 from pyro_fairvae.risks import IMPUTERS, RELAXATIONS, RISKS, gaps
 from pyro_fairvae.risks.custom import CUSTOM
 from pyro_fairvae.schema.documents import FitDocument
-from pyro_fairvae.storage.stored_model import fit_content, fit_from
+from pyro_fairvae.storage.contents import fit_content, fit_from
 from pyro_fairvae.studies.config import DataConfig
 from tests.support.command_line import SYNTHETIC, run
 from tests.support.small import small_settings

@@ -182,8 +182,7 @@ def audit(
 def _conditions_of(given: Sequence[str] | None, model: Any, by_label: bool) -> tuple[str, ...]:
     """What withholding depends on besides the group, as given, or as the model was fitted."""
     if given is None:
-        fit = getattr(model, "fit_", None)
-        return () if fit is None or by_label else tuple(fit.settings.withholding_depends_on)
+        return () if by_label else tuple(getattr(model, "withholding_depends_on", ()))
     require(
         not isinstance(given, str),
         f"withholding_depends_on must be a list of names of columns, or of 'label', got {given!r}.",

@@ -56,11 +56,11 @@ from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
-from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise, withholding_rates
-from pyro_fairvae.posterior.withholding_check import WithholdingCheck
+from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
-from pyro_fairvae.storage.stored_model import fit_content, load_model, restoring
+from pyro_fairvae.storage.contents import fit_content
+from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
 
 BATCHES = 24  # fewest in an epoch, given enough rows
 # If epochs is not given, the fewest, and the fewest steps of a fit. Trees leave less to learn: more epochs
@@ -543,6 +543,7 @@ class FairSSVAEClassifier(TableClassifier):
 
     def _within(self, limit: float, or_fairest: bool = False) -> int:
         if self.fit_.targets is not None:
+            require(0 < limit <= 1, f"max_disparity must be within (0, 1], got {limit}.")
             return self._at_target(limit)
         disparity = self.frontier_["disparity"].fillna(np.inf)
         within = self.frontier_[disparity <= limit]
@@ -561,41 +562,6 @@ class FairSSVAEClassifier(TableClassifier):
             stacklevel=4,
         )
         return fairest
-
-    def _at_target(self, limit: float) -> int:
-        """The member with the largest target up to a limit, or with the least."""
-        require(0 < limit <= 1, f"max_disparity must be within (0, 1], got {limit}.")
-        targets = self.frontier_["target"]
-        within = targets[targets <= limit * (1 + 1e-9)]
-        if not len(within):
-            warnings.warn(
-                f"the least target is {targets.min():g}, above {limit}; it is selected. Fit with "
-                f"targets=[{limit}] to settle decisions there.",
-                stacklevel=4,
-            )
-        chosen = int(within.idxmax() if len(within) else targets.idxmin())
-        found = float(self.frontier_["disparity"][chosen])
-        error = float(self.frontier_["standard_error"][chosen])
-        if found - 2 * error > limit:
-            warnings.warn(
-                f"decisions settled at {targets[chosen]:g} have a disparity of {found:.3f} on held-out rows "
-                f"(standard error {error:.3f}): deterministic decisions came no nearer.",
-                stacklevel=4,
-            )
-        return chosen
-
-    @property
-    def withholding_check_(self) -> WithholdingCheck | None:
-        """The check of the assumption on withholding; None if it was not made."""
-        check_is_fitted(self)
-        check = self.posterior_["check"]
-        return None if check is None else WithholdingCheck.of(check)
-
-    @property
-    def channels_(self) -> pd.DataFrame:
-        """How often each group, and each class's label, is withheld, with 90 % intervals."""
-        check_is_fitted(self)
-        return withholding_rates(self.posterior_, self.knows_groups_)
 
     @torch.no_grad()
     def _scores(self, X: Any) -> np.ndarray:
@@ -714,7 +680,7 @@ class FairSSVAEClassifier(TableClassifier):
             Whether to replace a model in the folder.
         """
         check_is_fitted(self)
-        stored_model(self).save(Path(folder), overwrite)
+        stored_model(self, self.fit_).save(Path(folder), overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:
@@ -737,8 +703,14 @@ class FairSSVAEClassifier(TableClassifier):
         InputError
             If the folder holds no model, a damaged one, or one of images.
         """
-        stored, model = load_model(Path(folder), resolve_device(device)), cls()
-        with restoring(Path(folder)):
+        return cls.restored(load_model(Path(folder), resolve_device(device)), Path(folder))
+
+    @classmethod
+    def restored(cls, stored: StoredModel, folder: Path) -> Self:
+        """The model that was read from a folder."""
+        model = cls()
+        with restoring(folder):
+            model.fit_, model.proxy_encoder_, model.scores_ = stored.fit, stored.proxies, stored.scores
             restore_estimator(model, stored)
         return model
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -30,14 +32,16 @@ from pyro_fairvae.estimator.imputation import (
     imputed,
     recalibrated_labels,
 )
+from pyro_fairvae.estimator.state import restore_estimator, stored_model
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import check_groups, check_labels, random_seed
-from pyro_fairvae.evaluation.selection import select_target, standard_error
-from pyro_fairvae.posterior.summaries import describe, withheld_line
-from pyro_fairvae.posterior.withholding_check import WithholdingCheck
-from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk
-from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
+from pyro_fairvae.posterior.stored_draws import keep_calibrated
+from pyro_fairvae.posterior.summaries import summarise_calibrated
+from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, RiskSettings
 from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.storage.contents import TreeDecisions
+from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
 
 SETTLED_ROWS = 1 << 16  # at most, that decisions are settled on
 
@@ -84,6 +88,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     frontier_ : DataFrame
         For each target, the first of which is none (NaN): error, disparity and its standard error, on
         cross-fitted scores and imputations.
+    posterior_ : dict
+        The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`.
+    metric_ : str
+        The name of the metric in the column ``disparity`` of ``frontier_``.
+    summary_ : dict
+        Contents of the table, as :class:`~pyro_fairvae.FairSSVAEClassifier` has them.
     selected_ : int
         The line of ``frontier_`` that decides.
     channels_ : DataFrame
@@ -175,19 +185,22 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         seed = random_seed(self.random_state)
         self.encoder_, self.classes_, self.attributes_ = TableEncoder.learn(frame), classes, attributes
         self.knows_groups_ = sensitive_features is not None
-        table = CodedTable(
-            self.encoder_.encode(frame), y_obs, a_obs, self.encoder_, classes, attributes
-        ).observed()
+        coded = CodedTable(self.encoder_.encode(frame), y_obs, a_obs, self.encoder_, classes, attributes)
+        self.summary_ = coded.summary(frame) | {"training_rows": len(frame), "held_out_rows": 0}
+        self.source_: dict[str, Any] = {}
+        self.metric_, _ = metric_of(RiskSettings(risk=self.risk))
+        table = coded.observed()
         fold = even_folds(y_obs, a_obs, self.folds, seed)
         scores = self._cross_fit(X, table, fold, seed)
         labels = LabelImputer.learn(scores, table, self.prior_y, seed)
         self.recalibration_ = labels.recalibration
         label = recalibrated_labels(scores, self.recalibration_)
-        self._withholding = {"y": labels.withholding}
+        withholding = {"y": labels.withholding}
         self.grouper_: CrossFittedTrees | None = None
+        self._settling: SettlingRows | None = None
         if self.knows_groups_:
             groups = GroupImputer.learn(table, label, fold, self.prior_a, seed)
-            self.grouper_, self._withholding["a"] = groups.trees, groups.withholding
+            self.grouper_, withholding["a"] = groups.trees, groups.withholding
             self._judge(imputed(label, labels, groups, table, fold), table, targets)
         else:
             warnings.warn(
@@ -201,9 +214,11 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
                 {"target": [np.nan], "error": [error], "disparity": [np.nan], "standard_error": [np.nan]}
             )
             self.selected_ = 0
-        check = self.withholding_check_
-        if check is not None and check.rejected:
-            warnings.warn(check.in_words(), WithholdingWarning, stacklevel=2)
+        self.posterior_ = summarise_calibrated(withholding)
+        self.draws_ = keep_calibrated(withholding)
+        check = self.posterior_["check"]
+        if check is not None and check["rejected"]:
+            warnings.warn(check["says"], WithholdingWarning, stacklevel=2)
         return self
 
     def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
@@ -224,9 +239,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         """Settle decisions to the targets, and choose one."""
         stated = StatedGroups(table.a_obs.numpy(), self.attributes_).codes
         every = slice(None, None, -(-table.rows // SETTLED_ROWS))
-        self._settling = believed.some(SETTLED_ROWS)
-        self._recorded = table.y_obs.numpy()[every], stated[every]
-        self._adjustment, self.frontier_ = self._settled(targets)
+        rows = SettlingRows(believed.some(every), table.y_obs.numpy()[every], stated[every])
+        self._settling = rows
+        self._adjustment, self.frontier_ = self._settled(rows, targets)
         self.selected_ = select_target(self.frontier_)
         if self.max_disparity is not None:
             self.select(self.max_disparity)
@@ -248,8 +263,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         )
         return np.array(check_targets(TARGETS if self.targets is None else self.targets))
 
-    def _settled(self, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
-        believed, risk = self._settling, RISKS[self.risk]
+    def _settled(self, rows: SettlingRows, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
+        believed, risk = rows.believed, RISKS[self.risk]
         parts = (believed.label, believed.cells, believed.joint, believed.label_given, targets)
         label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
         settled = settle(label, cells, joint, label_given, risk, aims)
@@ -275,7 +290,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         Parameters
         ----------
         max_disparity : float
-            The target, within (0, 1]; it joins ``frontier_`` if it is new.
+            The target, within (0, 1]; it joins ``frontier_`` if it is new. A loaded model has no rows to
+            settle decisions on, and takes the largest of its targets up to this one.
         confidence : float, optional
             Decide at the most accurate target for which the upper end of the audit's interval with this
             confidence, of decisions on cross-fitted scores, is at most ``max_disparity`` instead. Possible
@@ -298,28 +314,28 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             self.selected_ = self._confident(max_disparity, confidence)
             return self
         known = np.flatnonzero(np.isclose(self.frontier_["target"], max_disparity))
+        if self._settling is None:  # loaded
+            self.selected_ = self._at_target(max_disparity)
+            return self
         if not len(known):
-            adjustment, lines = self._settled(np.array([max_disparity]))
+            adjustment, lines = self._settled(self._settling, np.array([max_disparity]))
             self.frontier_ = pd.concat([self.frontier_, lines[1:]], ignore_index=True)
             self._adjustment = np.concatenate([self._adjustment, adjustment[1:]])
             known = np.array([len(self.frontier_) - 1])
         self.selected_ = int(known[0])
-        reached = float(self.frontier_["disparity"][self.selected_])
-        if reached > max_disparity * 1.05:
-            warnings.warn(
-                f"decisions cannot be settled at a disparity of {max_disparity}: they come as near as "
-                f"{reached:.3f}.",
-                stacklevel=2,
-            )
+        self._warn_if_above(self.selected_, max_disparity)
         return self
 
     def _confident(self, limit: float, confidence: float) -> int:
         """The most accurate line of the frontier whose audited upper end is within the limit."""
         choose("risk that can be selected with confidence", self.risk, ("deo", "deopp", "ddp"))
-        believed, (y_obs, stated) = self._settling, self._recorded
-        groups = len(self.groups_)
-        y_true = np.where(y_obs < len(self.classes_), y_obs, np.nan)
-        said = np.where(stated < groups, stated, np.nan)
+        require(
+            self._settling is not None,
+            "a loaded model has no rows to audit; select with confidence before saving it.",
+        )
+        assert self._settling is not None
+        believed = self._settling.believed
+        y_true, said = self._settling.recorded(len(self.classes_), len(self.groups_))
         by_group = believed.cells.sum(1)
         ends = []
         for nu in self._adjustment:
@@ -333,28 +349,6 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             f"upper end is {min(ends):.3f}. More rows, or smaller targets, may lower it.",
         )
         return int(within["error"].idxmin())
-
-    @property
-    def withholding_check_(self) -> WithholdingCheck | None:
-        """The check of the assumption on withholding; None if it was not made."""
-        check_is_fitted(self)
-        checks = self._withholding["a"].checks if "a" in self._withholding else ()
-        return checks[0] if checks else None
-
-    @property
-    def channels_(self) -> pd.DataFrame:
-        """How often each group, and each class's label, is withheld, with 90 % intervals."""
-        check_is_fitted(self)
-        lines = []
-        for what, name in (("group", "a"), ("label", "y")):
-            if name in self._withholding:
-                rows = describe(self._withholding[name].draws)
-                lines += [
-                    withheld_line(what, given, row[UNAVAILABLE])
-                    for given, row in rows.items()
-                    if UNAVAILABLE in row
-                ]
-        return pd.DataFrame(lines)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y|x), the mean of the cross-fitted classifiers; fair decisions need not have the largest.
@@ -390,6 +384,66 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         inputs = self._inputs(X)
         return self._cells(inputs, self._labels(X, inputs)).sum(1)
 
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write a folder of JSON and safetensors, from which :meth:`load` restores the same decisions.
+
+        Possible for boosted trees, ``estimator=None``. A classifier that was given is code, which such a
+        folder does not hold: pickle the whole model instead, with :mod:`pickle` or ``joblib``.
+
+        Parameters
+        ----------
+        folder : path
+            Created if it does not exist.
+        overwrite : bool
+            Whether to replace a model in the folder.
+        """
+        check_is_fitted(self)
+        require(
+            isinstance(self.labeller_, CrossFittedTrees),
+            f"decisions of {type(self.estimator).__name__} cannot be saved without code; use joblib.dump, or "
+            "estimator=None for boosted trees.",
+        )
+        assert isinstance(self.labeller_, CrossFittedTrees)
+        decider = TreeDecisions(self.labeller_, self.grouper_, self.recalibration_, self._adjustment)
+        stored_model(self, decider).save(Path(folder), overwrite)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model of a folder; no code from the folder is run, and nothing is fitted.
+
+        Parameters
+        ----------
+        folder : path
+            Written by :meth:`save` or ``fairvae fit --estimator boosting``.
+
+        Returns
+        -------
+        FairDecisions
+            The fitted model.
+
+        Raises
+        ------
+        InputError
+            If the folder holds no model, a damaged one, or one of another kind.
+        """
+        return cls.restored(load_model(Path(folder)), Path(folder))
+
+    @classmethod
+    def restored(cls, stored: StoredModel, folder: Path) -> Self:
+        """The model that was read from a folder."""
+        model = cls()
+        with restoring(folder):
+            decider = stored.decider
+            require(
+                isinstance(decider, TreeDecisions), "a network decides; load it by FairSSVAEClassifier.load."
+            )
+            assert isinstance(decider, TreeDecisions)
+            restore_estimator(model, stored)
+            model.labeller_, model.grouper_ = decider.labels, decider.groups
+            model.recalibration_, model._adjustment = decider.recalibration, decider.adjustment
+            model._settling = None
+        return model
+
     def _scores(self, X: Any) -> np.ndarray:
         inputs = self._inputs(X)
         label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
@@ -416,6 +470,21 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _given(X: Any) -> Any:
         """X as it is given to the classifier."""
         return X if isinstance(X, pd.DataFrame) else np.asarray(X)
+
+
+@dataclass(frozen=True)
+class SettlingRows:
+    """Rows that decisions are settled on: what is believed of them, and what they state."""
+
+    believed: Imputed
+    y_obs: np.ndarray
+    stated: np.ndarray  # the group, if it is stated in full
+
+    def recorded(self, classes: int, groups: int) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and groups, NaN where they are not stated."""
+        return np.where(self.y_obs < classes, self.y_obs, np.nan), np.where(
+            self.stated < groups, self.stated, np.nan
+        )
 
 
 def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

@@ -41,10 +41,9 @@ class Imputed:
     joint: np.ndarray  # P(y, a|x, ỹ, ã), (rows, classes, groups)
     label_given: np.ndarray  # P(y|x, ỹ), (rows, classes)
 
-    def some(self, most: int) -> Imputed:
-        """Evenly spaced rows, so many at most."""
-        every = slice(None, None, -(-len(self.label) // most))
-        return Imputed(self.label[every], self.cells[every], self.joint[every], self.label_given[every])
+    def some(self, rows: slice) -> Imputed:
+        """Some of the rows."""
+        return Imputed(self.label[rows], self.cells[rows], self.joint[rows], self.label_given[rows])
 
 
 @dataclass(frozen=True)

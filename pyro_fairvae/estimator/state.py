@@ -15,22 +15,23 @@ from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.documents import FitDocument
-from pyro_fairvae.storage.stored_model import StoredModel, fit_from, is_plain
+from pyro_fairvae.storage.contents import TreeDecisions, fit_from, is_plain
+from pyro_fairvae.storage.stored_model import StoredModel
 
 NOT_STORED = ("callback", "checkpoint", "random_state", "device")
 # Settings that are parameters.
 OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "trunk", "intervals", "withholding_depends_on")
 
 
-def stored_model(model: Any) -> StoredModel:
-    """The fitted estimator as a model that can be stored."""
+def stored_model(model: Any, decider: Fit | TreeDecisions) -> StoredModel:
+    """The fitted estimator, whose decisions are those of ``decider``, as a model that can be stored."""
     parameters = {
         name: _plain(name, value)
         for name, value in model.get_params(deep=False).items()
         if name not in NOT_STORED
     }
     return StoredModel(
-        model.fit_,
+        decider,
         model.encoder_,
         model.classes_,
         model.attributes_,
@@ -44,8 +45,8 @@ def stored_model(model: Any) -> StoredModel:
         model.draws_,
         parameters,
         tuple(getattr(model, "feature_names_in_", ())),
-        model.proxy_encoder_,
-        model.scores_,
+        getattr(model, "proxy_encoder_", None),
+        getattr(model, "scores_", None),
     )
 
 
@@ -70,8 +71,7 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
     for name in parameters:
         choose("parameter", name, model.get_params(deep=False))
     model.set_params(**parameters)
-    model.fit_, model.encoder_, model.proxy_encoder_ = stored.fit, stored.columns, stored.proxies
-    model.scores_ = stored.scores
+    model.encoder_ = stored.columns
     model.classes_, model.attributes_ = stored.classes, stored.attributes
     model.knows_groups_ = stored.knows_groups
     if stored.feature_names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -14,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import code_labels
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
+from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
+from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 
 
@@ -28,6 +31,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     encoder_: TableEncoder
     attributes_: Attributes
     knows_groups_: bool
+    frontier_: pd.DataFrame
+    posterior_: PosteriorSummary
 
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
@@ -38,6 +43,19 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """The groups, in the order of :meth:`predict_groups_proba`; empty if none were given."""
         check_is_fitted(self)
         return self.attributes_.group_names if self.knows_groups_ else ()
+
+    @property
+    def withholding_check_(self) -> WithholdingCheck | None:
+        """The check of the assumption on withholding; None if it was not made."""
+        check_is_fitted(self)
+        check = self.posterior_["check"]
+        return None if check is None else WithholdingCheck.of(check)
+
+    @property
+    def channels_(self) -> pd.DataFrame:
+        """How often each group, and each class's label, is withheld, with 90 % intervals."""
+        check_is_fitted(self)
+        return withholding_rates(self.posterior_, self.knows_groups_)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class that the selected member decides on, by :meth:`decision_function`.
@@ -106,6 +124,31 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
+
+    def _at_target(self, limit: float) -> int:
+        """The member with the largest target up to a limit, or with the least."""
+        targets = self.frontier_["target"]
+        within = targets[targets <= limit * (1 + 1e-9)]
+        if not len(within):
+            warnings.warn(
+                f"the least target is {targets.min():g}, above {limit}; it is selected. Fit with "
+                f"targets=[{limit}] to settle decisions there.",
+                stacklevel=4,
+            )
+        chosen = int(within.idxmax() if len(within) else targets.idxmin())
+        self._warn_if_above(chosen, limit)
+        return chosen
+
+    def _warn_if_above(self, member: int, limit: float) -> None:
+        """Warn if a member's disparity is above a limit by more than chance."""
+        line = self.frontier_.iloc[member]
+        if line["disparity"] - 2 * line["standard_error"] > limit:
+            warnings.warn(
+                f"decisions settled at {line['target']:g} have a disparity of {line['disparity']:.3f} "
+                f"(standard error {line['standard_error']:.3f}) on rows that they were not fitted to: "
+                "deterministic decisions came no nearer.",
+                stacklevel=5,
+            )
 
     def _frame(self, X: Any) -> pd.DataFrame:
         """X as a table with the columns seen in fitting, by name or, where there are none, by place."""

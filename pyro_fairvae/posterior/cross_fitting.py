@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data.augmentation import altered
+from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.guides.factored import mean_over_labels
 from pyro_fairvae.inference.minimising import minimise
 from pyro_fairvae.inference.settings import Settings
@@ -26,26 +27,36 @@ from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
 # A few epochs are enough for tables.
 TABLE_EPOCHS = 8
 LR = 5e-3
+TABLE_REPEATS = 3  # splits into folds, over which scores are averaged
 BATCH = 512  # at most
 LEAST_STEPS = 32  # in an epoch, at least
 
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """Scores of rows, each from a network trained on other folds; one table, or one for each member."""
+    """Scores of rows, each from networks trained on other folds; one table, or one for each member."""
 
     groups: Tensor  # h(a|x), (tables, rows, groups)
     labels: Tensor  # g(y|x), (tables, rows, classes)
 
 
 class Heads(nn.Module):
-    """A trunk, h, to which proxies u add if there are any, and g."""
+    """A trunk, h, to which proxies u add if there are any, and g.
 
-    def __init__(self, trunk: nn.Module, features: int, groups: int, classes: int, proxies: int = 0) -> None:
+    Their intercepts start at the log shares of groups and labels: a small group is otherwise learned last.
+    """
+
+    def __init__(
+        self, trunk: nn.Module, features: int, group_shares: Tensor, label_shares: Tensor, proxies: int = 0
+    ) -> None:
         super().__init__()
+        groups = len(group_shares)
         self.trunk = trunk
         self.group = nn.Linear(features, groups)
-        self.label = nn.Linear(features, classes)
+        self.label = nn.Linear(features, len(label_shares))
+        with torch.no_grad():
+            self.group.bias.copy_(group_shares.log())
+            self.label.bias.copy_(label_shares.log())
         if proxies:
             self.from_u = ProxyLogits(proxies, groups)
 
@@ -66,6 +77,8 @@ def cross_fit(
 ) -> CrossFitted:
     r"""Train a network for each fold, on the rows outside it, and score the rows inside it.
 
+    Tables are split more than once, and log scores are averaged, so that less of a score is chance.
+
     Each network maximises the mean of
     :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with channels that the
     networks of a table share and that are discarded afterwards: learned in each fold alone, they would shift
@@ -73,20 +86,25 @@ def cross_fit(
     is P(ã|a,v) with coefficients w, and with proxies u in ``train``, h is h(a|x,u). All networks are trained
     at once: those of all folds and, where members have separate rows, of all tables. ``seeds`` has one for
     each table. A few epochs are too few for images, which therefore use the epochs, batch size and learning
-    rate of the fit itself.
+    rate of the fit itself, and one split.
     """
     images = isinstance(train.columns, Pixels)
     if epochs is None:
         epochs = settings.epochs if images else TABLE_EPOCHS
-    lr, most = (settings.lr, settings.batch) if images else (LR, BATCH)
+    lr, most, repeats = (settings.lr, settings.batch, 1) if images else (LR, BATCH, TABLE_REPEATS)
     device, tables, rows = train.x.device, len(seeds), train.rows
-    fold = torch.stack([_folds(rows, folds, seed) for seed in seeds]).to(device)  # (tables, rows)
-    owner = [t for t in range(tables) for _ in range(folds)]  # the table whose rows a network is trained on
+    # One row of folds for each split of each table.
+    fold = torch.stack([_folds(rows, folds, seed, repeat) for seed in seeds for repeat in range(repeats)])
+    fold = fold.to(device)
+    # The table whose rows a network is trained on, and the split whose fold it is for.
+    owner = [t for t in range(tables) for _ in range(repeats * folds)]
+    split = [r for _ in range(tables) for r in range(repeats) for _ in range(folds)]
     trunk = trunks(train, settings)
     proxies = 0 if train.u_columns is None else train.u_columns.width
+    groups, labels = _stated_shares(train, tables)
     networks = Members(
-        lambda k: Heads(trunk(owner[k]), settings.hidden, train.groups, train.classes, proxies),
-        [derive_seed(seeds[t], 4) for t in owner],
+        lambda k: Heads(trunk(owner[k]), settings.hidden, groups[owner[k]], labels[owner[k]], proxies),
+        [derive_seed(seeds[t], 4, r) for t, r in zip(owner, split, strict=True)],
     ).to(device, train.x.dtype)
     networks.mixed = settings.mixed(train.columns, device)
     sites = nn.ParameterList(
@@ -98,7 +116,11 @@ def cross_fit(
     if conditions is not None:
         shape = (tables, len(channels[0].attributes.names), conditions.width)
         withholding = Withholding(
-            conditions.take(owner), train.like.new_zeros(shape), settings.withholding_scale, rows, folds
+            conditions.take(owner),
+            train.like.new_zeros(shape),
+            settings.withholding_scale,
+            rows,
+            repeats * folds,
         )
     named = dict(networks.named_parameters())
     decayed = [param for name, param in named.items() if name not in networks.norms]
@@ -115,7 +137,7 @@ def cross_fit(
         weight_decay=settings.weight_decay,
         foreach=True,
     )
-    outside = [torch.nonzero(fold[t] != f).squeeze(-1) for t in range(tables) for f in range(folds)]
+    outside = [torch.nonzero(of != f).squeeze(-1) for of in fold for f in range(folds)]
     shortest = min(len(index) for index in outside)
     steps = min(shortest, max(LEAST_STEPS, round(shortest / most)))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
@@ -139,8 +161,19 @@ def cross_fit(
     return CrossFitted(*(torch.cat(chunks, dim=1) for chunks in zip(*scored, strict=True)))
 
 
-def _folds(rows: int, folds: int, seed: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng([derive_seed(seed, 6)]).permutation(rows) % folds)
+def _folds(rows: int, folds: int, seed: int, repeat: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng([derive_seed(seed, 6, repeat)]).permutation(rows) % folds)
+
+
+def _stated_shares(train: Observed, tables: int) -> list[Tensor]:
+    """Shares of groups and of labels among rows that state them, each (tables, values)."""
+    groups = StatedGroups(train.a_obs.flatten().cpu().numpy(), train.group_attributes).codes
+    shares = []
+    for codes, values in ((torch.from_numpy(groups), train.groups), (train.y_obs.cpu(), train.classes)):
+        of_tables = codes.reshape(-1, 1, train.rows).expand(tables, -1, -1)
+        counts = 1.0 + (of_tables == torch.arange(values).unsqueeze(-1)).sum(-1)
+        shares.append(counts / counts.sum(-1, keepdim=True))
+    return shares
 
 
 def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
@@ -154,19 +187,19 @@ def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
 class Withholding:
     """w of each table, (tables, attributes, columns of v), with its prior."""
 
-    def __init__(self, conditions: Conditions, start: Tensor, scale: float, rows: int, folds: int) -> None:
-        self.conditions, self.scale, self.rows, self.folds = conditions, scale, rows, folds
+    def __init__(self, conditions: Conditions, start: Tensor, scale: float, rows: int, networks: int) -> None:
+        self.conditions, self.scale, self.rows, self.networks = conditions, scale, rows, networks
         self.effects = nn.Parameter(start)
 
     def tilt(self, x: Tensor) -> Tensor:
         """t = w·v of rows, (networks, rows, …, attributes)."""
-        effects = self.effects.repeat_interleave(self.folds, dim=0)
+        effects = self.effects.repeat_interleave(self.networks, dim=0)
         return self.conditions.tilt(self.conditions.features(x), effects)
 
     def penalty(self) -> Tensor:
         """−log p(w) for each row of training, (networks,)."""
         each = (self.effects**2).sum((-1, -2)) / (2 * self.scale**2 * self.rows)
-        return each.repeat_interleave(self.folds)
+        return each.repeat_interleave(self.networks)
 
 
 def _evidence(
@@ -203,15 +236,17 @@ def _heads(networks: Members, batch: Batch) -> tuple[Tensor, Tensor]:
 def _score(
     networks: Members, train: Observed, fold: Tensor, owner: list[int], folds: int, rows: Tensor
 ) -> tuple[Tensor, ...]:
-    """h and g of ``rows``, each by the network of its fold, (tables, rows, …)."""
+    """h and g of ``rows``, each by the networks of its folds, (tables, rows, …)."""
     batch = _rows_of(train, owner, rows.expand(len(owner), -1))
-    chosen = fold[:, None, rows, None]  # (tables, 1, rows, 1)
+    chosen = fold[:, None, rows, None]  # (splits, 1, rows, 1)
     with evaluating(networks):
         scored = _heads(networks, batch)
     return tuple(
-        logits.softmax(-1)
+        logits.log_softmax(-1)
         .unflatten(0, (-1, folds))
         .gather(1, chosen.expand(-1, -1, -1, logits.shape[-1]))
-        .squeeze(1)
+        .unflatten(0, (owner[-1] + 1, -1))
+        .mean((1, 2))
+        .softmax(-1)
         for logits in scored
     )

@@ -16,35 +16,37 @@ GUIDE_DRAWS = 1000
 EFFECTS = "effects"
 
 
-def keep_draws(fit: Fit, calibrated: dict[str, Calibrated] | None) -> dict[str, np.ndarray]:
+def keep_draws(fit: Fit, calibrated: Mapping[str, Calibrated] | None) -> dict[str, np.ndarray]:
     """Draws by ``source/channel/row``, (chains, draws, tables, support); the guide's tables are members.
 
     Where withholding depends on more than the group, w is under ``source/a/effects``, (chains, draws, tables,
     attributes, columns).
     """
-    channels = fit.program.guide.channel_a, fit.program.guide.channel_y
-    sources = {GUIDE: {channel.name: guide_draws(fit, channel, GUIDE_DRAWS) for channel in channels}}
-    if calibrated is not None:
-        sources[CALIBRATED] = {name: posterior.draws for name, posterior in calibrated.items()}
-    arrays = {
-        _key(source, name, row): values.astype(np.float32)
-        for source, by_channel in sources.items()
-        for name, draws in by_channel.items()
+    guide = fit.program.guide
+    arrays: dict[str, np.ndarray] = {}
+    for channel in (guide.channel_a, guide.channel_y):
+        arrays |= _kept(GUIDE, guide_draws(fit, channel, GUIDE_DRAWS))
+    if guide.conditions is not None:
+        effects = guide_effects(fit, GUIDE_DRAWS).draws
+        arrays[_key(GUIDE, guide.channel_a.name, EFFECTS)] = effects.astype(np.float32)
+    return arrays | keep_calibrated(calibrated or {})
+
+
+def keep_calibrated(calibrated: Mapping[str, Calibrated]) -> dict[str, np.ndarray]:
+    """The calibrated draws among those of :func:`keep_draws`."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, posterior in calibrated.items():
+        arrays |= _kept(CALIBRATED, posterior.draws)
+        if posterior.effects is not None:
+            arrays[_key(CALIBRATED, name, EFFECTS)] = posterior.effects.draws.astype(np.float32)
+    return arrays
+
+
+def _kept(source: str, draws: ChannelDraws) -> dict[str, np.ndarray]:
+    return {
+        _key(source, draws.channel.name, row): values.astype(np.float32)
         for row, values in enumerate(draws.rows)
     }
-    return arrays | _keep_effects(fit, calibrated or {})
-
-
-def _keep_effects(fit: Fit, calibrated: dict[str, Calibrated]) -> dict[str, np.ndarray]:
-    guide = fit.program.guide
-    if guide.conditions is None:
-        return {}
-    name = guide.channel_a.name
-    kept = {_key(GUIDE, name, EFFECTS): guide_effects(fit, GUIDE_DRAWS).draws}
-    effects = calibrated[name].effects if name in calibrated else None
-    if effects is not None:
-        kept[_key(CALIBRATED, name, EFFECTS)] = effects.draws
-    return {key: values.astype(np.float32) for key, values in kept.items()}
 
 
 def kept_sources(arrays: Mapping[str, np.ndarray]) -> tuple[str, ...]:

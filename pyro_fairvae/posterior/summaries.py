@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 import numpy as np
@@ -110,49 +111,60 @@ def summarise(
     True
     """
     guide = fit.program.guide
-    channels = {channel.name: channel for channel in (guide.channel_a, guide.channel_y)}
-    by_guide = {name: guide_draws(fit, channel) for name, channel in channels.items()}
-    top = {name: posterior.draws for name, posterior in calibrated.items()} if calibrated else by_guide
-    warnings = [words for posterior in (calibrated or {}).values() for words in cannot_tell(posterior)]
+    by_guide = {of.name: guide_draws(fit, of) for of in (guide.channel_a, guide.channel_y)}
+    depends = guide.conditions is not None
+    if calibrated:
+        top = summarise_calibrated(calibrated, depends, truth)
+    else:
+        words = "90 % intervals, all members pooled with equal weight, given h and g"
+        top = _summary(words + f"; {AT_MEAN}" * depends, by_guide, truth, chains=False)
+    if depends and not top["effects"]:
+        top["effects"] = describe_effects(guide_effects(fit), guide.channel_a)
+    for k, (lambda_, epoch) in enumerate(zip(fit.lambdas, fit.chosen_epoch, strict=True)):
+        a, y = (describe(by_guide[name].table(k), prior=False) for name in ("a", "y"))
+        top["members"].append({"lambda": lambda_, "epoch": epoch, "a": a, "y": y})
+    return top
+
+
+def summarise_calibrated(
+    calibrated: Mapping[str, Calibrated], depends: bool = False, truth: dict[str, np.ndarray] | None = None
+) -> PosteriorSummary:
+    """The result of :func:`summarise` without members, from posteriors by channel.
+
+    ``depends`` is whether withholding depends on more than the group.
+    """
+    words = "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
+    draws = {name: posterior.draws for name, posterior in calibrated.items()}
+    top = _summary(words + f"; {OF_POPULATION}" * depends, draws, truth, chains=True)
+    for posterior in calibrated.values():
+        top["warnings"] += cannot_tell(posterior)
+        top["population"] |= {group: _interval(rates) for group, rates in posterior.over_cells.items()}
+        if posterior.effects is not None:
+            top["effects"] = describe_effects(posterior.effects, posterior.draws.channel)
+        for check in posterior.checks[:1]:
+            top["check"] = None if check is None else check.summary()
+    return top
+
+
+def _summary(
+    describes: str, draws: Mapping[str, ChannelDraws], truth: dict[str, np.ndarray] | None, chains: bool
+) -> PosteriorSummary:
+    """The rates of channels, where they were learned."""
 
     def described(name: str) -> ChannelSummary:
-        return describe(top[name], None if truth is None else truth.get(name), chains=calibrated is not None)
-
-    def of_member(k: int) -> MemberPosterior:
-        a, y = (describe(by_guide[name].table(k), prior=False) for name in ("a", "y"))
-        return {"lambda": fit.lambdas[k], "epoch": fit.chosen_epoch[k], "a": a, "y": y}
+        known = None if truth is None else truth.get(name)
+        return describe(draws[name], known, chains=chains) if name in draws else {}
 
     return {
-        "describes": _described(calibrated is not None, guide.conditions is not None),
+        "describes": describes,
         "a": described("a"),
         "y": described("y"),
-        "warnings": warnings,
-        "members": [of_member(k) for k in range(len(fit.lambdas))],
-        "effects": _effects(fit, calibrated),
-        "check": _check_summary(calibrated),
-        "population": {
-            group: _interval(rates)
-            for posterior in (calibrated or {}).values()
-            for group, rates in posterior.over_cells.items()
-        },
+        "warnings": [],
+        "members": [],
+        "effects": [],
+        "check": None,
+        "population": {},
     }
-
-
-def _described(calibrated: bool, depends: bool) -> str:
-    """What the rates of a summary are, in words."""
-    words = "90 % intervals, all members pooled with equal weight, given h and g"
-    if calibrated:
-        words = "90 % intervals, cross-fitted: they carry the uncertainty of the networks"
-    return words + f"; {OF_POPULATION if calibrated else AT_MEAN}" * depends
-
-
-def _effects(fit: Fit, calibrated: dict[str, Calibrated] | None) -> list[EffectSummary]:
-    """Mean and interval of w, calibrated if it is, else the guide's, members pooled."""
-    guide = fit.program.guide
-    if guide.conditions is None:
-        return []
-    posterior = None if calibrated is None else calibrated[guide.channel_a.name].effects
-    return describe_effects(posterior or guide_effects(fit), guide.channel_a)
 
 
 def describe_effects(effects: Effects, channel: Channel) -> list[EffectSummary]:
@@ -162,14 +174,6 @@ def describe_effects(effects: Effects, channel: Channel) -> list[EffectSummary]:
         for j, attribute in enumerate(channel.attributes.names)
         for k, column in enumerate(effects.columns)
     ]
-
-
-def _check_summary(calibrated: dict[str, Calibrated] | None) -> CheckSummary | None:
-    """The first table's check of the groups' channel."""
-    checks = [check for posterior in (calibrated or {}).values() for check in posterior.checks if check]
-    if not checks:
-        return None
-    return checks[0].summary()
 
 
 def withholding_rates(posterior: PosteriorSummary, knows_groups: bool = True) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from pyro_fairvae.report.text import (
     posterior_table,
     prior_table,
     results_table,
+    rows_judged_on,
     suggestion_table,
     withholding_table,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "posterior_table",
     "prior_table",
     "results_table",
+    "rows_judged_on",
     "suggestion_table",
     "withholding_table",
     "write_model_page",

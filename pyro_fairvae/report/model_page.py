@@ -23,6 +23,7 @@ from pyro_fairvae.report.text import (
     check_in_words,
     effect_lines,
     members_in_words,
+    rows_judged_on,
     suggestion_lines,
 )
 from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
@@ -40,8 +41,8 @@ LIMITS = (
     "about a person.",
     "The model is as good as the labels it was fitted to. If those were decided unfairly, a model with "
     "equal errors in all groups repeats it.",
-    "Members of the frontier were compared on rows held out of training, and small groups have few of "
-    "them: a difference of less than two standard errors may be chance. Audit new data before and during "
+    "Members of the frontier were compared on a limited number of rows, and small groups have few of them: "
+    "a difference of less than two standard errors may be chance. Audit new data before and during "
     "use.",
 )
 
@@ -89,7 +90,7 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     words = (
         f"{differ} The one that decides has the {title} {names[model.selected]}: an error of "
         f"{_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
-        f"{model.summary['held_out_rows']} rows held out of training. Disparity is {metric}: "
+        f"{rows_judged_on(model.summary)}. Disparity is {metric}: "
         f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
     )
     figure = folder / "frontier.svg"
@@ -97,7 +98,7 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     picture = Picture(
         figure,
         "; ".join(f"{title} {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
-        "Error against disparity on held-out rows; bars are one standard error, the ring marks the member "
+        "Error against disparity on these rows; bars are one standard error, the ring marks the member "
         "that decides.",
     )
     note = "Disparity is expected under the imputed groups; standard errors in points."
@@ -143,7 +144,7 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
         "Rates of withholding with 90 % intervals.",
     )
     grid = Grid("How often group and label are withheld", lines, model.posterior["describes"])
-    depends_on = model.fit.settings.withholding_depends_on
+    depends_on = model.depends_on
     named: list[Block] = []
     if depends_on:
         named.append(f"Withholding the group may depend on it and on: {', '.join(depends_on)}.")

@@ -178,19 +178,28 @@ def _with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[st
 
 def members_in_words(frontier: pd.DataFrame) -> tuple[str, list[str]]:
     """What the members of a frontier differ in, target or λ, and its value for each of them."""
-    if "target" in frontier and not frontier["target"].isna().all():
+    if "lambda" not in frontier:
         return "target", ["none" if pd.isna(target) else f"{target:g}" for target in frontier["target"]]
     return "λ", [f"{weight:g}" for weight in frontier["lambda"]]
 
 
-def frontier_table(frontier: pd.DataFrame, selected: int, metric: str) -> str:
-    """Error and disparity on held-out rows, a line for each member; the chosen one is starred."""
+def rows_judged_on(summary: Mapping[str, Any]) -> str:
+    """The rows that members of a frontier were compared on, in words, from a model's summary."""
+    if summary["held_out_rows"]:
+        return f"{summary['held_out_rows']} rows held out of training"
+    return f"the {summary['training_rows']} rows of the table, each scored by trees not grown on it"
+
+
+def frontier_table(
+    frontier: pd.DataFrame, selected: int, metric: str, judged_on: str = "rows held out of training"
+) -> str:
+    """Error and disparity of each member, the chosen one starred; ``judged_on`` says on which rows."""
     title, names = members_in_words(frontier)
     lines = [[title, "error %", f"{metric.replace('_', ' ')} %", "± s.e.", ""]]
     for k, (name, (_, member)) in enumerate(zip(names, frontier.iterrows(), strict=True)):
         numbers = [_percent(member[name]) for name in ("error", "disparity", "standard_error")]
         lines.append([name, *numbers, "*" if k == selected else ""])
-    return align(lines) + "\n(on rows held out of training, groups as imputed; * is the member that decides)"
+    return align(lines) + f"\n(on {judged_on}, groups as imputed; * is the member that decides)"
 
 
 def channels_table(

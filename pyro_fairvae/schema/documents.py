@@ -207,10 +207,13 @@ class TreesOfFolds(_Strict):
 
 
 class TreesDocument(_Strict):
-    """``trees.json``: boosted trees whose scores are columns of a model's rows."""
+    """``trees.json``: boosted trees whose scores are columns of a model's rows, or which decide.
+
+    The latter have no trees of groups if none were given.
+    """
 
     labels: TreesOfFolds
-    groups: TreesOfFolds
+    groups: TreesOfFolds | None = None
 
 
 class ColumnSummary(_Strict):
@@ -257,7 +260,7 @@ class ModelDocument(_Strict):
     attributes: GroupAttributes
     knows_groups: bool
     columns: TableColumns | ImageColumns
-    fit: FitDocument
+    fit: FitDocument | None  # none where boosted trees decide
     selected: Natural
     metric: str
     frontier: Frontier

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,40 +13,32 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pyro_fairvae.base.documents import finite_or_nan
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.options import build, flatten
-from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees
 from pyro_fairvae.boosting.scores import BoostedScores
+from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import Program
-from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.documents import (
-    Classes,
-    FitDocument,
-    ImageColumns,
-    ModelDocument,
-    SourceDocument,
-    TableColumns,
-    TreesDocument,
-    as_plain,
-)
+from pyro_fairvae.schema.documents import ModelDocument, SourceDocument, TreesDocument, as_plain
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Columns, Observed
-from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS, read_model, write_model
-
-ADJUSTMENT = "adjustment"
-CLASS_KINDS: dict[str, tuple[type, str]] = {  # type of classes, and kinds of arrays that hold them
-    "bool": (bool, "bO"),
-    "int": (int, "iuO"),
-    "float": (float, "fO"),
-    "str": (str, "UO"),
-}
+from pyro_fairvae.storage.contents import (
+    TreeDecisions,
+    classes_content,
+    classes_from,
+    columns_content,
+    columns_from,
+    decisions_content,
+    decisions_from,
+    encoder_from,
+    fit_content,
+    fit_from,
+    scores_from,
+    trees_content,
+)
+from pyro_fairvae.storage.model_folder import DOCUMENT, read_model, write_model
 
 
 @dataclass(frozen=True)
@@ -56,9 +47,8 @@ class StoredModel:
 
     Attributes
     ----------
-    fit : Fit
-        The trained members: ``fit.predict_proba`` and ``fit.decide`` take features as :meth:`encode` returns
-        them.
+    decider : Fit or TreeDecisions
+        The trained members, which :attr:`fit` returns, or decisions of boosted trees.
     columns : TableEncoder or Pixels
         How a row of a table becomes features, or that rows are images.
     classes : ndarray
@@ -103,7 +93,7 @@ class StoredModel:
     ((0.0,), ('0', '1'), [0, 1])
     """
 
-    fit: Fit
+    decider: Fit | TreeDecisions
     columns: TableEncoder | Pixels
     classes: np.ndarray
     attributes: Attributes
@@ -120,6 +110,38 @@ class StoredModel:
     proxies: TableEncoder | None = None
     scores: BoostedScores | None = None
 
+    @property
+    def fit(self) -> Fit:
+        """The trained members: its ``predict_proba`` and ``decide`` take features as :meth:`encode` returns.
+
+        Raises :class:`~pyro_fairvae.base.errors.InputError` if boosted trees decide.
+        """
+        require(
+            isinstance(self.decider, Fit),
+            "its decisions are those of boosted trees (fairvae fit --estimator boosting), without a network; "
+            "use predict, audit, inspect or report, or fit one with --estimator vae.",
+        )
+        assert isinstance(self.decider, Fit)
+        return self.decider
+
+    @property
+    def channels(self) -> tuple[Channel, Channel]:
+        """P(ã|a) and P(ỹ|y)."""
+        if isinstance(self.decider, Fit):
+            guide = self.decider.program.guide
+            return guide.channel_a, guide.channel_y
+        priors = self.parameters or {}
+        labels = Attributes.single(tuple(map(word_of, self.classes)), "label")
+        return (
+            channel("a", self.attributes, priors.get("prior_a", "truthful")),
+            channel("y", labels, priors.get("prior_y", "truthful")),
+        )
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """What withholding may depend on besides the group."""
+        return self.fit.settings.withholding_depends_on if isinstance(self.decider, Fit) else ()
+
     def encode(self, table: pd.DataFrame) -> Tensor:
         """Rows of a table as the features that ``fit`` takes."""
         require(isinstance(self.columns, TableEncoder), "it is a model of images, and takes no tables.")
@@ -129,7 +151,14 @@ class StoredModel:
 
     def save(self, folder: Path, overwrite: bool = False) -> None:
         """Write the folder, from which :func:`load_model` restores the same model."""
-        fitted, tensors = fit_content(self.fit)
+        fitted, trees = None, None
+        if isinstance(self.decider, Fit):
+            fitted, tensors = fit_content(self.decider)
+        else:
+            tensors = decisions_content(self.decider)
+            trees = trees_content(self.decider.labels, self.decider.groups)
+        if self.scores is not None:
+            trees = trees_content(self.scores.labels, self.scores.groups)
         body = {
             "classes": classes_content(self.classes),
             "attributes": {"names": self.attributes.names, "values": self.attributes.values},
@@ -147,7 +176,6 @@ class StoredModel:
         }
         if self.proxies is not None:
             body["proxies"] = columns_content(self.proxies)
-        trees = None if self.scores is None else trees_content(self.scores)
         write_model(folder, body, tensors, self.draws, trees, overwrite)
 
 
@@ -212,24 +240,31 @@ def _restored(
     attributes = Attributes(tuple(given.names), tuple(map(tuple, given.values)))
     columns = columns_from(document.columns)
     proxies = None if document.proxies is None else encoder_from(document.proxies)
-    scores = None
-    if trees is not None:
-        require(isinstance(columns, TableEncoder), "a model of images has no trees.")
-        assert isinstance(columns, TableEncoder)
-        scores = scores_from(trees, columns.columns, len(classes), attributes.groups)
-    fit = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies, scores)
-    members = len(fit.lambdas)
-    require(
-        document.selected < members,
-        f"member {document.selected} is selected, but there are {members} members.",
-    )
     lines = as_plain(document.frontier)
     member = "lambda" if lines["lambda"] else "target"
     names = (member, "error", "disparity", "standard_error")
     frontier = pd.DataFrame({name: lines[name] for name in names}).astype(float)  # null becomes NaN
-    require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
+    scores: BoostedScores | None = None
+    decider: Fit | TreeDecisions
+    if document.fit is None:
+        require(trees is not None, "it describes neither a network nor trees.")
+        assert trees is not None
+        groups = attributes.groups if document.knows_groups else 1
+        decider = decisions_from(tensors, trees, len(frontier), len(classes), groups)
+    else:
+        if trees is not None:
+            require(isinstance(columns, TableEncoder), "a model of images has no trees.")
+            assert isinstance(columns, TableEncoder)
+            scores = scores_from(trees, columns.columns, len(classes), attributes.groups)
+        decider = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies, scores)
+        members = len(decider.lambdas)
+        require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
+    require(
+        document.selected < len(frontier),
+        f"member {document.selected} is selected, but there are {len(frontier)} members.",
+    )
     return StoredModel(
-        fit,
+        decider,
         columns,
         classes,
         attributes,
@@ -263,186 +298,3 @@ def _without_defaults(posterior: dict[str, Any]) -> PosteriorSummary:
     top = posterior | {name: known(posterior[name]) for name in ("a", "y")}
     members = [member | {name: known(member[name]) for name in ("a", "y")} for member in posterior["members"]]
     return cast(PosteriorSummary, top | {"members": members})
-
-
-def fit_content(fit: Fit) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A fit as plain JSON types and as tensors by name."""
-    tensors = {
-        f"{part}/{name}": value.detach().cpu().contiguous()
-        for part, state in (("program", fit.program.state()), ("chosen", fit.chosen))
-        for name, value in state.items()
-    }
-    if fit.adjustment is not None:
-        tensors[ADJUSTMENT] = fit.adjustment.detach().cpu().contiguous()
-    document = {
-        "settings": flatten(dataclasses.asdict(fit.settings)),
-        "lambdas": list(fit.lambdas),
-        "chosen_epoch": list(fit.chosen_epoch),
-        "history": fit.history,
-    }
-    if fit.targets is not None:
-        document["targets"] = list(fit.targets)
-    return document, tensors
-
-
-def fit_from(
-    document: FitDocument,
-    tensors: dict[str, Tensor],
-    columns: TableEncoder | Pixels,
-    classes: np.ndarray,
-    attributes: Attributes,
-    device: torch.device,
-    proxies: TableEncoder | None = None,
-    scores: BoostedScores | None = None,
-) -> Fit:
-    """The fit of :func:`fit_content`, for rows with these columns, classes, groups, proxies and scores."""
-    settings = build(Settings, document.settings)
-    lambdas, class_names = tuple(document.lambdas), tuple(map(word_of, classes))
-    features = columns if isinstance(columns, Pixels) else columns.columns
-    if scores is not None:
-        features = scores.with_scores
-    u_columns = None if proxies is None else proxies.columns
-    _check_sizes(settings, len(lambdas), features, attributes, tensors, u_columns)
-    # Empty rows, from which a program of the right shape is built.
-    empty = Observed(
-        torch.zeros(2, features.width),
-        torch.full((2,), len(class_names)),
-        torch.full((2,), attributes.outcomes - 1),
-        features,
-        len(class_names),
-        attributes.groups,
-        attributes,
-        class_names,
-        None if u_columns is None else torch.zeros(2, u_columns.width),
-        u_columns,
-    )
-    program = Program(empty, settings, [0] * len(lambdas)).to(device, torch.float32)
-    adjustment = tensors[ADJUSTMENT].to(device) if ADJUSTMENT in tensors else None
-    parts: dict[str, dict[str, Tensor]] = {"program": {}, "chosen": {}}
-    for name, value in tensors.items():
-        part, _, rest = name.partition("/")
-        if name != ADJUSTMENT:
-            require(part in parts, f"{TENSORS} holds {name!r}, which is not part of a model.")
-            parts[part][rest] = value.to(device)
-    made = {name: (value.shape, value.dtype) for name, value in program.state().items()}
-    for part, state in parts.items():
-        require(
-            {name: (value.shape, value.dtype) for name, value in state.items()} == made,
-            f"the tensors of {part!r} do not fit what {DOCUMENT} describes; the model is damaged.",
-        )
-    shape = (len(lambdas), len(class_names), len(class_names), attributes.groups)
-    if adjustment is not None:
-        require(
-            adjustment.shape == shape and adjustment.dtype == torch.float32,
-            f"{ADJUSTMENT!r} is {adjustment.dtype} of the shape {tuple(adjustment.shape)}, expected float32 "
-            f"of {shape}.",
-        )
-    chosen = document.chosen_epoch
-    require(len(chosen) == len(lambdas), f"{len(chosen)} epochs were chosen for {len(lambdas)} members.")
-    history = [{name: finite_or_nan(value) for name, value in row.items()} for row in document.history]
-    program.load_state(parts["program"])
-    targets = tuple(document.targets) or None
-    require(
-        targets is None or len(targets) == len(lambdas),
-        f"there are {len(document.targets)} targets for {len(lambdas)} members.",
-    )
-    return Fit(program, parts["chosen"], chosen, lambdas, settings, history, adjustment, targets)
-
-
-def _check_sizes(
-    settings: Settings,
-    members: int,
-    columns: Columns | Pixels,
-    attributes: Attributes,
-    tensors: dict[str, Tensor],
-    u_columns: Columns | None,
-) -> None:
-    """Refuse a network with more weights than the tensors hold, before memory is allocated for it."""
-    stored = sum(value.numel() for name, value in tensors.items() if name.startswith("program/"))
-    trunk = chosen_trunk(columns, settings).weights(columns, settings)
-    encoder = trunk + settings.hidden * attributes.groups + (u_columns.width if u_columns is not None else 0)
-    decoder = settings.decoder_hidden * (
-        settings.latent + (0 if isinstance(columns, Pixels) else columns.decoded)
-    )
-    require(
-        0 < members * (encoder + decoder) <= stored,
-        f"{DOCUMENT} describes a network with {members * (encoder + decoder)} weights or more, but {TENSORS} "
-        f"holds {stored}.",
-    )
-
-
-def trees_content(scores: BoostedScores) -> dict[str, Any]:
-    """Trees as plain JSON types."""
-    return {
-        name: {"shares": trees.shares.tolist(), "folds": trees.texts()}
-        for name, trees in (("labels", scores.labels), ("groups", scores.groups))
-    }
-
-
-def scores_from(trees: TreesDocument, columns: Columns, classes: int, groups: int) -> BoostedScores:
-    """The scores of :func:`trees_content`, for rows with these columns, classes and groups."""
-    found = []
-    for of, values in ((trees.labels, classes), (trees.groups, groups)):
-        require(len(of.shares) == values, f"trees have scores of {len(of.shares)} values, expected {values}.")
-        found.append(CrossFittedTrees.of_texts(of.folds, np.array(of.shares)))
-    return BoostedScores(found[0], found[1], columns)
-
-
-def columns_content(columns: TableEncoder | Pixels) -> dict[str, Any]:
-    """Columns as plain JSON types."""
-    if isinstance(columns, Pixels):
-        return {"type": "images", "channels": columns.channels, "side": columns.side}
-    return {"type": "table", **columns.to_dict()}
-
-
-def columns_from(content: TableColumns | ImageColumns) -> TableEncoder | Pixels:
-    """The columns of :func:`columns_content`."""
-    if isinstance(content, ImageColumns):
-        return Pixels(content.channels, content.side)
-    return encoder_from(content)
-
-
-def encoder_from(content: TableColumns) -> TableEncoder:
-    """The encoder of a table of :func:`columns_content`."""
-    plain = as_plain(content)
-    return TableEncoder.from_dict({name: value for name, value in plain.items() if name != "type"})
-
-
-def classes_content(classes: np.ndarray) -> dict[str, Any]:
-    """Classes as plain JSON types, with their kind."""
-    values = classes.tolist()
-    kinds = {type(value).__name__ for value in values}
-    require(
-        len(kinds) == 1 and kinds <= CLASS_KINDS.keys(),
-        f"classes of the kind {', '.join(sorted(kinds))} cannot be saved; expected {', '.join(CLASS_KINDS)}.",
-    )
-    return {
-        "kind": kinds.pop(),
-        "values": values,
-        "dtype": classes.dtype.str if classes.dtype != object else "O",
-    }
-
-
-def classes_from(content: Classes) -> np.ndarray:
-    """The classes of :func:`classes_content`; raises an error if they cannot have been written by it."""
-    kind, arrays = CLASS_KINDS[content.kind]
-    values, dtype = list(content.values), np.dtype(content.dtype)
-    require(
-        dtype.kind in arrays and dtype.itemsize < 1 << 20 and all(type(value) is kind for value in values),
-        f"classes {values} are not of the kind {content.kind}, or cannot be held by {content.dtype!r}.",
-    )
-    classes = np.array(values, dtype=dtype)
-    require(
-        classes.tolist() == values and len(set(values)) == len(values) > 1,
-        f"classes {values} must be two or more, and different.",
-    )
-    return classes
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value consists of types that JSON supports."""
-    if isinstance(value, (list, tuple)):
-        return all(map(is_plain, value))
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_plain(entry) for key, entry in value.items())
-    return value is None or isinstance(value, (bool, int, float, str))

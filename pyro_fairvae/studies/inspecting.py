@@ -13,6 +13,7 @@ import numpy as np
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.options import build, option
+from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, prior_draws
 from pyro_fairvae.posterior.stored_draws import (
     CALIBRATED,
@@ -127,8 +128,7 @@ def _pooled(several: Sequence[Effects | None]) -> Effects | None:
 
 def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
     model = load_model(folder)
-    guide = model.fit.program.guide
-    channels = (guide.channel_a, guide.channel_y) if model.knows_groups else (guide.channel_y,)
+    channels = model.channels if model.knows_groups else model.channels[1:]
     # A model of an earlier version stores no draws, but those of its guide can be drawn again.
     arrays = model.draws or keep_draws(model.fit, None)
     sources = kept_sources(arrays)
@@ -141,7 +141,9 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
         draws = {channel.name: kept_draws(arrays, source, channel) for channel in channels}
     except KeyError as reason:
         raise InputError(f"the draws in {folder} belong to another model: they have no {reason}.") from reason
-    w = kept_effects(arrays, source, model.fit) if model.knows_groups else None
+    w = None
+    if model.knows_groups and isinstance(model.decider, Fit):
+        w = kept_effects(arrays, source, model.decider)
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == GUIDE:
         describes = "the guide's, all members pooled with equal weight, given h and g"
@@ -150,7 +152,7 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
         draws = {name: of_channel.table(member) for name, of_channel in draws.items()}
         describes = f"the guide's of member {member} (λ = {model.fit.lambdas[member]:g}), given h and g"
         w = w and Effects(w.columns, w.draws[:, :, [member]])
-    depends_on = model.fit.settings.withholding_depends_on
+    depends_on = model.depends_on
     if depends_on and model.knows_groups:
         describes += f"; {OF_POPULATION if source == CALIBRATED else AT_MEAN}"
     check = model.posterior["check"]

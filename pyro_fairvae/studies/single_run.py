@@ -117,7 +117,7 @@ def train_run(
     hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
     results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
     model = StoredModel(
-        fit=fitted,
+        decider=fitted,
         columns=_columns(parts.test),
         classes=_classes(parts.test.classes),
         attributes=parts.test.attributes,

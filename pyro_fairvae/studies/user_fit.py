@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.validation import names_of
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
@@ -54,7 +56,7 @@ class UserTable:
 class FittedTable:
     """A saved model, and the audit of rows kept out of fitting, if they can be audited."""
 
-    model: FairSSVAEClassifier
+    model: FairSSVAEClassifier | FairDecisions
     frontier: pd.DataFrame  # λ, error and disparity on validation rows, a line for each member
     audit: Audit | None
     audited_rows: int
@@ -66,7 +68,7 @@ def fit_table(
     groups: Sequence[str],
     out: Path,
     *,
-    model: FairSSVAEClassifier | None = None,
+    model: FairSSVAEClassifier | FairDecisions | None = None,
     missing: Sequence[str] = (),
     values: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -98,10 +100,7 @@ def fit_table(
     )
     say = report or (lambda words: None)
     model = FairSSVAEClassifier() if model is None else model
-    named = {
-        "proxies": list(names_of(model.proxies)),
-        "withholding_depends_on": list(names_of(model.withholding_depends_on)),
-    }
+    named = {role: list(names_of(getattr(model, role, ()))) for role in ("proxies", "withholding_depends_on")}
     for role, names in named.items():
         for name in names:
             require(
@@ -110,27 +109,39 @@ def fit_table(
             )
     table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
     audited = random_share(len(table.features), holdout, seed)
-    model.set_params(random_state=seed, checkpoint=out / CHECKPOINT)
-    kept = (
-        table.features[~audited],
-        table.label[~audited],
-        table.groups[~audited],
-        None if table.probabilities is None else table.probabilities[~audited],
-    )
-    try:
-        model.fit(*kept)
-    except OtherConfig:
-        if not overwrite:
-            raise
-        say("Discarding the checkpoint of another fit.")
-        (out / CHECKPOINT).unlink()
-        model.fit(*kept)
+    model.set_params(random_state=seed)
+    features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
+    if isinstance(model, FairDecisions):
+        require(table.probabilities is None, "proxy_proba is for networks; use FairSSVAEClassifier.")
+        model.fit(features, labels, stated)
+    else:
+        probabilities = None if table.probabilities is None else table.probabilities[~audited]
+        _resumed_fit(model, (features, labels, stated, probabilities), out / CHECKPOINT, overwrite, say)
     model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
     model.save(out, overwrite=overwrite)
     result = _audit_held_out(model, table.features[audited], table.label[audited], table.groups[audited], say)
     if result is not None:
         write_json(out / AUDIT, result.to_dict())
     return FittedTable(model, model.frontier_, result, int(audited.sum()))
+
+
+def _resumed_fit(
+    model: FairSSVAEClassifier,
+    rows: tuple[Any, ...],
+    checkpoint: Path,
+    overwrite: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Fit, from a checkpoint if there is one; with ``overwrite`` that of another fit is discarded."""
+    model.set_params(checkpoint=checkpoint)
+    try:
+        model.fit(*rows)
+    except OtherConfig:
+        if not overwrite:
+            raise
+        say("Discarding the checkpoint of another fit.")
+        checkpoint.unlink()
+        model.fit(*rows)
 
 
 def read_user_table(
@@ -187,7 +198,7 @@ def unasked_gaps(
 
 
 def _audit_held_out(
-    model: FairSSVAEClassifier,
+    model: FairSSVAEClassifier | FairDecisions,
     features: pd.DataFrame,
     label: pd.Series,
     groups: pd.DataFrame,

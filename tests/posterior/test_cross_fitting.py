@@ -45,7 +45,7 @@ def test_scores_do_not_know_what_their_rows_say() -> None:
 
 
 def test_folds_are_even() -> None:
-    assert torch.bincount(_folds(403, 4, 1)).tolist() == [101, 101, 101, 100]
+    assert torch.bincount(_folds(403, 4, 1, 0)).tolist() == [101, 101, 101, 100]
 
 
 def test_tables_together_are_scored_like_tables_alone() -> None:

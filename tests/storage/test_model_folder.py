@@ -21,8 +21,8 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.schema.documents import Classes
 from pyro_fairvae.storage import model_folder as saved
+from pyro_fairvae.storage.contents import classes_content, classes_from, is_plain
 from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS, TREES
-from pyro_fairvae.storage.stored_model import classes_content, classes_from, is_plain
 from tests.support.user_tables import made_table
 
 ROWS = 120

@@ -34,7 +34,7 @@ from pyro_fairvae.decisions.score_adjustment import TEMPERATURES
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.gaps import CellSums
 
-TARGETS = (0.2, 0.15, 0.1, 0.07, 0.05, 0.035, 0.025, 0.02, 0.015, 0.01, 0.005)  # unless given
+TARGETS = (0.2, 0.15, 0.1, 0.07, 0.05, 0.04, 0.035, 0.03, 0.025, 0.02, 0.015, 0.01, 0.005)  # unless given
 STEPS = 400  # of each search
 LOWERING = 0.6  # share of the steps in which ε falls to its target
 # ρ and the learning rate of two searches, of which the better one counts: small steps suit small targets on

@@ -21,16 +21,15 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
-from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import StatedGroups, code_groups, code_labels
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, without_columns
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import TARGETS, check_targets
-from pyro_fairvae.estimator.imputation import Imputed, TreeImputer
+from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
-from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
     NOBODY,
     check_depends_on,
@@ -49,7 +48,6 @@ from pyro_fairvae.evaluation.selection import (
 )
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.program import channel_of_groups
 from pyro_fairvae.inference.settings import INTERVALS, Settings
 from pyro_fairvae.inference.settling import fit_to_targets
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
@@ -58,7 +56,7 @@ from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import Imputation, Observed
 from pyro_fairvae.storage.contents import fit_content
 from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
 
@@ -67,7 +65,6 @@ BATCHES = 24  # fewest in an epoch, given enough rows
 # overfit.
 EPOCHS = {"mlp": (25, 600), "boosted": (10, 240)}
 MOST_EPOCHS = 200
-FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
 ENOUGH = 40  # training rows from which intervals can be cross-fitted
 
 
@@ -235,6 +232,8 @@ class FairSSVAEClassifier(TableClassifier):
         tags.input_tags.categorical = True
         return tags
 
+    _judged_rows: JudgedRows | None
+
     def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
         """Train the frontier on a table, its labels and its groups, any of which may have gaps.
 
@@ -300,13 +299,13 @@ class FairSSVAEClassifier(TableClassifier):
         }  # fmt: skip
         fold = folds_of(train, seed)
         self.scores_: BoostedScores | None = None
-        imputer, believed, cells = None, None, None
         if chosen_trunk(train.columns, settings).scores:
             self.scores_ = BoostedScores.learn(train, fold, seed)
-            if targets and _trees_impute(settings, train):
-                priors = settings.prior_a, settings.prior_y
-                imputer, believed = TreeImputer.learn(self.scores_, train, fold, priors, seed)
-                cells = torch.from_numpy(imputer.joint(validation))
+        imputer = None
+        if targets or any(given):
+            imputer = TreeImputer.learn(train, fold, settings, seed, self.scores_)
+        cells = None if imputer is None else imputer.joint(validation)
+        if self.scores_ is not None:
             train, validation = self.scores_.to_learned(train, fold), self.scores_.to_table(validation)
         self.fit_ = self._train(
             train,
@@ -318,7 +317,7 @@ class FairSSVAEClassifier(TableClassifier):
             seed,
             device,
             config,
-            believed,
+            None if imputer is None else imputer.learned,
         )
         self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
         self.proxy_encoder_ = u_encoder
@@ -326,9 +325,7 @@ class FairSSVAEClassifier(TableClassifier):
         self.source_: dict[str, Any] = {}
         counts = {"training_rows": train.rows, "held_out_rows": validation.rows}
         self.summary_ = table.summary(frame, u_table) | counts
-        withholding = None
-        if imputer is not None:
-            withholding = {"a": imputer.groups.withholding, "y": imputer.labels.withholding}
+        withholding = None if imputer is None else imputer.withholding
         self.posterior_, self.draws_ = self._posterior(train, seed, withholding)
         self._judge(validation, cells)
         check = self.posterior_["check"]
@@ -374,7 +371,7 @@ class FairSSVAEClassifier(TableClassifier):
         seed: int,
         device: torch.device,
         config: dict[str, Any],
-        believed: Imputed | None,
+        imputation: Imputation | None,
     ) -> Fit:
         """Train with a progress bar and, if requested, a checkpoint, which stores ``config``."""
         path = None if self.checkpoint is None else Path(self.checkpoint)
@@ -395,16 +392,14 @@ class FairSSVAEClassifier(TableClassifier):
             disable=not self.verbose, file=sys.stderr,
         ) as bar:  # fmt: skip
             if targets:
-                imputed = None
-                if believed is not None:
-                    imputed = torch.from_numpy(believed.joint), torch.from_numpy(believed.label_given)
                 return fit_to_targets(
                     train, validation, targets, fold, settings, seed, device, after_epoch, state,
-                    imputed=imputed,
+                    imputation=imputation,
                 )  # fmt: skip
             return fit(
-                train, validation, lambdas, settings, seed, device, after_epoch=after_epoch, state=state
-            )
+                train, validation, lambdas, settings, seed, device, after_epoch=after_epoch, state=state,
+                imputation=imputation,
+            )  # fmt: skip
 
     def _settings(self, rows: int) -> Settings:
         require(
@@ -476,10 +471,7 @@ class FairSSVAEClassifier(TableClassifier):
         """The frontier on held-out rows, judged by P(y, a|row) as ``believed``, or as the fit imputes it."""
         fairness = self.fit_.settings.fairness
         self.metric_, risk = metric_of(fairness)
-        if believed is None:
-            cells = imputed_cells(self.fit_, validation)
-        else:
-            cells = believed.expand(len(self.fit_.lambdas), *believed.shape)
+        cells = imputed_cells(self.fit_, validation, believed)
         members = metrics_on_validation(self.fit_, validation, fairness, risk, cells)
         self.frontier_ = pd.DataFrame(
             {
@@ -488,6 +480,10 @@ class FairSSVAEClassifier(TableClassifier):
                 "disparity": [member[self.metric_] for member in members],
                 "standard_error": [member["standard_error"] for member in members],
             }
+        )
+        heads = torch.cat([heads.group_logits[0].cpu() for heads in self.fit_.heads(validation.x)])
+        self._judged_rows = JudgedRows.of(
+            validation, heads.double().softmax(-1).numpy(), self.fit_.decide(validation.x).numpy()
         )
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
@@ -505,7 +501,13 @@ class FairSSVAEClassifier(TableClassifier):
             return {"lambda": self.fit_.lambdas}
         return {"target": [math.nan if target is None else target for target in targets]}
 
-    def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
+    def select(
+        self,
+        max_disparity: float | None = None,
+        *,
+        lambda_: float | None = None,
+        confidence: float | None = None,
+    ) -> Self:
         """Select the member that decides from now on.
 
         Parameters
@@ -515,6 +517,10 @@ class FairSSVAEClassifier(TableClassifier):
             one whose disparity on held-out rows is at most this value.
         lambda_ : float, optional
             Select the member with this λ instead.
+        confidence : float, optional
+            With ``max_disparity``: select the most accurate member for which the upper end of the interval
+            with this confidence, of an audit of the held-out rows, is at most ``max_disparity``. Possible for
+            the risks deo, deopp and ddp.
 
         Returns
         -------
@@ -531,11 +537,20 @@ class FairSSVAEClassifier(TableClassifier):
             (max_disparity is None) != (lambda_ is None),
             "give either max_disparity or lambda_, exactly one of them.",
         )
+        require(
+            confidence is None or max_disparity is not None,
+            "confidence is about max_disparity; give it, too, or leave confidence out.",
+        )
         if lambda_ is not None:
             require(self.fit_.targets is None, "members have targets and no λ; give max_disparity.")
             known = list(self.fit_.lambdas)
             require(lambda_ in known, f"no member has λ = {lambda_}; there are {known}.")
             self.selected_ = known.index(lambda_)
+        elif confidence is not None and max_disparity is not None:
+            require(
+                self.knows_groups_, "the model was fitted without sensitive_features and knows no groups."
+            )
+            self.selected_ = self._confident(self.metric_, max_disparity, confidence, self._judged_rows)
         else:
             assert max_disparity is not None
             self.selected_ = self._within(max_disparity)
@@ -618,7 +633,7 @@ class FairSSVAEClassifier(TableClassifier):
             If the model was fitted without groups, or a stated group is unknown to it.
         """
         check_is_fitted(self)
-        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
+        self._require_groups()
         x = self._encoded(X)
         with self.fit_.at_chosen_epoch() as program:
             if sensitive_features is None:
@@ -712,6 +727,7 @@ class FairSSVAEClassifier(TableClassifier):
         with restoring(folder):
             model.fit_, model.proxy_encoder_, model.scores_ = stored.fit, stored.proxies, stored.scores
             restore_estimator(model, stored)
+            model._judged_rows = None
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -727,19 +743,3 @@ class FairSSVAEClassifier(TableClassifier):
             content, arrays = state["fit_"]
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))
-
-
-def _trees_impute(settings: Settings, train: Observed) -> bool:
-    """Whether trees impute labels and groups: nobody misstates, withholding depends on the group alone."""
-    channels = (
-        channel_of_groups(train, settings),
-        channel("y", train.label_attributes, settings.prior_y),
-    )
-    stated = StatedGroups(train.a_obs.numpy(), train.group_attributes).codes
-    known = stated[(stated < train.groups) & (train.y_obs.numpy() < train.classes)]
-    return (
-        all(of.truthful and not of.crossed for of in channels)
-        and not settings.withholding_depends_on
-        and train.u is None
-        and int(np.bincount(known, minlength=train.groups).min()) >= FEWEST_OF_GROUP
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,11 +14,9 @@ from sklearn.base import MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
-from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
@@ -33,7 +30,7 @@ from pyro_fairvae.estimator.imputation import (
     recalibrated_labels,
 )
 from pyro_fairvae.estimator.state import restore_estimator, stored_model
-from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import check_groups, check_labels, random_seed
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
 from pyro_fairvae.posterior.stored_draws import keep_calibrated
@@ -197,7 +194,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         label = recalibrated_labels(scores, self.recalibration_)
         withholding = {"y": labels.withholding}
         self.grouper_: CrossFittedTrees | None = None
-        self._settling: SettlingRows | None = None
+        self._settling: tuple[Imputed, Observed] | None = None
         if self.knows_groups_:
             groups = GroupImputer.learn(table, label, fold, self.prior_a, seed)
             self.grouper_, withholding["a"] = groups.trees, groups.withholding
@@ -237,11 +234,10 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _judge(self, believed: Imputed, table: Observed, targets: np.ndarray) -> None:
         """Settle decisions to the targets, and choose one."""
-        stated = StatedGroups(table.a_obs.numpy(), self.attributes_).codes
-        every = slice(None, None, -(-table.rows // SETTLED_ROWS))
-        rows = SettlingRows(believed.some(every), table.y_obs.numpy()[every], stated[every])
-        self._settling = rows
-        self._adjustment, self.frontier_ = self._settled(rows, targets)
+        every = -(-table.rows // SETTLED_ROWS)
+        believed = believed.some(slice(None, None, every))
+        self._settling = believed, table.take(torch.arange(0, table.rows, every))
+        self._adjustment, self.frontier_ = self._settled(believed, targets)
         self.selected_ = select_target(self.frontier_)
         if self.max_disparity is not None:
             self.select(self.max_disparity)
@@ -263,8 +259,16 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         )
         return np.array(check_targets(TARGETS if self.targets is None else self.targets))
 
-    def _settled(self, rows: SettlingRows, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
-        believed, risk = rows.believed, RISKS[self.risk]
+    def _judged_rows(self) -> JudgedRows | None:
+        """The rows that decisions were settled on; none if the model was loaded."""
+        if self._settling is None:
+            return None
+        believed, table = self._settling
+        decided = [_adjusted(believed.label, believed.cells, nu).argmax(1) for nu in self._adjustment]
+        return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided))
+
+    def _settled(self, believed: Imputed, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
+        risk = RISKS[self.risk]
         parts = (believed.label, believed.cells, believed.joint, believed.label_given, targets)
         label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
         settled = settle(label, cells, joint, label_given, risk, aims)
@@ -308,47 +312,23 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             If no target is within the limit with this confidence, or no groups were given.
         """
         check_is_fitted(self)
-        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
+        self._require_groups()
         require(0 < max_disparity <= 1, f"max_disparity must be within (0, 1], got {max_disparity}.")
         if confidence is not None:
-            self.selected_ = self._confident(max_disparity, confidence)
+            self.selected_ = self._confident(self.risk, max_disparity, confidence, self._judged_rows())
             return self
         known = np.flatnonzero(np.isclose(self.frontier_["target"], max_disparity))
         if self._settling is None:  # loaded
             self.selected_ = self._at_target(max_disparity)
             return self
         if not len(known):
-            adjustment, lines = self._settled(self._settling, np.array([max_disparity]))
+            adjustment, lines = self._settled(self._settling[0], np.array([max_disparity]))
             self.frontier_ = pd.concat([self.frontier_, lines[1:]], ignore_index=True)
             self._adjustment = np.concatenate([self._adjustment, adjustment[1:]])
             known = np.array([len(self.frontier_) - 1])
         self.selected_ = int(known[0])
         self._warn_if_above(self.selected_, max_disparity)
         return self
-
-    def _confident(self, limit: float, confidence: float) -> int:
-        """The most accurate line of the frontier whose audited upper end is within the limit."""
-        choose("risk that can be selected with confidence", self.risk, ("deo", "deopp", "ddp"))
-        require(
-            self._settling is not None,
-            "a loaded model has no rows to audit; select with confidence before saving it.",
-        )
-        assert self._settling is not None
-        believed = self._settling.believed
-        y_true, said = self._settling.recorded(len(self.classes_), len(self.groups_))
-        by_group = believed.cells.sum(1)
-        ends = []
-        for nu in self._adjustment:
-            decided = _adjusted(believed.label, believed.cells, nu).argmax(1)
-            done = audit(y_true, decided, said, groups_proba=by_group, confidence=confidence)
-            ends.append(float(done.metrics["high"][self.risk]))
-        within = self.frontier_[np.array(ends) <= limit]
-        require(
-            len(within) > 0,
-            f"no target's disparity is at most {limit} with {100 * confidence:g} % confidence; the least "
-            f"upper end is {min(ends):.3f}. More rows, or smaller targets, may lower it.",
-        )
-        return int(within["error"].idxmin())
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y|x), the mean of the cross-fitted classifiers; fair decisions need not have the largest.
@@ -380,7 +360,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             In the order of ``groups_``.
         """
         check_is_fitted(self)
-        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
+        self._require_groups()
         inputs = self._inputs(X)
         return self._cells(inputs, self._labels(X, inputs)).sum(1)
 
@@ -470,21 +450,6 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _given(X: Any) -> Any:
         """X as it is given to the classifier."""
         return X if isinstance(X, pd.DataFrame) else np.asarray(X)
-
-
-@dataclass(frozen=True)
-class SettlingRows:
-    """Rows that decisions are settled on: what is believed of them, and what they state."""
-
-    believed: Imputed
-    y_obs: np.ndarray
-    stated: np.ndarray  # the group, if it is stated in full
-
-    def recorded(self, classes: int, groups: int) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and groups, NaN where they are not stated."""
-        return np.where(self.y_obs < classes, self.y_obs, np.nan), np.where(
-            self.stated < groups, self.stated, np.nan
-        )
 
 
 def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

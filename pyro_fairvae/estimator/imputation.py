@@ -25,10 +25,14 @@ from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import StatedGroups
+from pyro_fairvae.inference.program import channel_of_groups
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.calibration import Calibrated, calibrate_scores
 from pyro_fairvae.posterior.scored_rows import recalibrated
-from pyro_fairvae.schema.observed import Columns, Observed
+from pyro_fairvae.risks import RiskSettings
+from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 
+FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
 DRAWS = 300  # of each chain, of the posteriors of who withholds
 
 
@@ -174,25 +178,65 @@ class TreeImputer:
     labels: LabelImputer
     groups: GroupImputer
     scores: BoostedScores
+    learned: Imputation  # of the rows that it was learned from, by trees of other folds
 
     @staticmethod
     def learn(
-        scores: BoostedScores, table: Observed, fold: np.ndarray, priors: tuple[Any, Any], seed: int
-    ) -> tuple[TreeImputer, Imputed]:
-        """From trees that were grown on the rows of ``table``; with what is believed of these rows."""
-        found = scores.labels.out_of_fold(_inputs(table)[0], fold)
-        labels = LabelImputer.learn(found, table, priors[1], seed)
-        label = recalibrated_labels(found, labels.recalibration)
-        groups = GroupImputer.learn(table, label, fold, priors[0], seed, scores.groups)
-        return TreeImputer(labels, groups, scores), imputed(label, labels, groups, table, fold)
+        table: Observed, fold: np.ndarray, settings: Settings, seed: int, scores: BoostedScores | None = None
+    ) -> TreeImputer | None:
+        """From rows in folds, and from ``scores`` of trees that were grown on them, if there are some.
 
-    def joint(self, table: Observed) -> np.ndarray:
+        None where trees cannot impute: if rows are images, if people may misstate, if withholding depends on
+        more than the group, or if too few rows state label and group; and where the settings of the risk ask
+        for another imputation.
+        """
+        if not (_cross_fitted(settings.fairness) and _trees_impute(settings, table)):
+            return None
+        scores = BoostedScores.learn(table, fold, seed) if scores is None else scores
+        found = scores.labels.out_of_fold(_inputs(table)[0], fold)
+        labels = LabelImputer.learn(found, table, settings.prior_y, seed)
+        label = recalibrated_labels(found, labels.recalibration)
+        groups = GroupImputer.learn(table, label, fold, settings.prior_a, seed, scores.groups)
+        believed = imputed(label, labels, groups, table, fold)
+        learned = Imputation(torch.from_numpy(believed.joint), torch.from_numpy(believed.label))
+        return TreeImputer(labels, groups, scores, learned)
+
+    @property
+    def withholding(self) -> dict[str, Calibrated]:
+        """Who withholds, by channel."""
+        return {"a": self.groups.withholding, "y": self.labels.withholding}
+
+    def joint(self, table: Observed) -> torch.Tensor:
         """P(y, a|x, ỹ, ã) of other rows, (rows, classes, groups)."""
         inputs, _ = _inputs(table)
         label = recalibrated_labels(self.scores.labels.predict(inputs), self.labels.recalibration)
         by_label = groups_by_label(self.groups.trees, inputs, label)
         given = self.labels.given(label, table.y_obs.numpy())
-        return given[..., None] * self.groups.given(by_label, table.a_obs.numpy())
+        return torch.from_numpy(given[..., None] * self.groups.given(by_label, table.a_obs.numpy()))
+
+
+def _cross_fitted(fairness: RiskSettings) -> bool:
+    """Whether the risk takes imputations that are cross-fitted."""
+    return fairness.imputation == "cross_fitted" and (fairness.imputer, fairness.labeller) == (
+        "outcome",
+        "head",
+    )
+
+
+def _trees_impute(settings: Settings, train: Observed) -> bool:
+    """Whether trees can impute: nobody misstates, and withholding depends on the group alone."""
+    if not isinstance(train.columns, Columns) or train.u is not None or settings.withholding_depends_on:
+        return False
+    channels = (
+        channel_of_groups(train, settings),
+        channel("y", train.label_attributes, settings.prior_y),
+    )
+    stated = StatedGroups(train.a_obs.numpy(), train.group_attributes).codes
+    known = stated[(stated < train.groups) & (train.y_obs.numpy() < train.classes)]
+    return (
+        all(of.truthful and not of.crossed for of in channels)
+        and int(np.bincount(known, minlength=train.groups).min()) >= FEWEST_OF_GROUP
+    )
 
 
 def _inputs(table: Observed) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,42 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import code_labels
+from pyro_fairvae.auditing import audit
+from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.observed import Observed
+
+AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
 
 
 class WithholdingWarning(UserWarning):
     """What was recorded rejects the assumption on withholding."""
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """Rows that no member was fitted to, by which one is selected with confidence."""
+
+    label: np.ndarray  # NaN where it is not stated
+    group: np.ndarray  # the same
+    groups_proba: np.ndarray  # P(a|x), (rows, groups)
+    decided: np.ndarray  # (members, rows)
+
+    @staticmethod
+    def of(table: Observed, groups_proba: np.ndarray, decided: np.ndarray) -> JudgedRows:
+        """Rows with what they state."""
+        label = table.y_obs.cpu().numpy()
+        group = StatedGroups(table.a_obs.cpu().numpy(), table.group_attributes).codes
+        return JudgedRows(
+            np.where(label < table.classes, label, np.nan),
+            np.where(group < table.groups, group, np.nan),
+            groups_proba,
+            decided,
+        )
 
 
 class TableClassifier(ClassifierMixin, BaseEstimator):
@@ -124,6 +151,31 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
+
+    def _require_groups(self) -> None:
+        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
+
+    def _confident(self, risk: str, limit: float, confidence: float, rows: JudgedRows | None) -> int:
+        """The most accurate member whose disparity, at the upper end of its audit, is within a limit."""
+        choose("risk that can be selected with confidence", risk, AUDITED_RISKS)
+        require(0 < confidence < 1, f"confidence must be within (0, 1), got {confidence}.")
+        require(
+            rows is not None, "a loaded model has no rows to audit; select with confidence before saving it."
+        )
+        assert rows is not None
+        ends = []
+        for decided in rows.decided:
+            found = audit(
+                rows.label, decided, rows.group, groups_proba=rows.groups_proba, confidence=confidence
+            )
+            ends.append(float(found.metrics["high"][risk]))
+        within = self.frontier_[np.array(ends) <= limit]
+        require(
+            len(within) > 0,
+            f"no member's disparity is at most {limit} with {100 * confidence:g} % confidence; the least "
+            f"upper end is {min(ends):.3f}. More rows, or smaller targets, may lower it.",
+        )
+        return int(within["error"].idxmin())
 
     def _at_target(self, limit: float) -> int:
         """The member with the largest target up to a limit, or with the least."""

@@ -47,7 +47,7 @@ class RunResults(TypedDict):
 
 
 @torch.no_grad()
-def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
+def evaluate_members(fitted: Fit, parts: Splits, cells: Tensor | None = None) -> RunResults:
     """Error and fairness of each member of a fit, on validation and on test, as in ``results.json``.
 
     Parameters
@@ -55,7 +55,9 @@ def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
     fitted : Fit
         The fit whose members decide.
     parts : Splits
-        Validation rows, whose hidden values are imputed by the fit, and test rows with their truth.
+        Validation rows, whose hidden values are imputed, and test rows with their truth.
+    cells : Tensor, optional
+        P(y, a | row) of the validation rows, (rows, classes, groups); by default each member's own.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def evaluate_members(fitted: Fit, parts: Splits) -> RunResults:
     >>> 0 <= results["members"][0]["test"]["error"] <= 1
     True
     """
-    imputed = imputed_cells(fitted, parts.validation)
+    imputed = imputed_cells(fitted, parts.validation, cells)
     results = judge(fitted, fitted.lambdas, fitted.settings.fairness, parts, imputed)
     likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
     for member, groups in zip(results["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):

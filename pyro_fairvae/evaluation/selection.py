@@ -23,8 +23,13 @@ class Decider(Protocol):
     def decide(self, x: Features) -> Tensor: ...
 
 
-def imputed_cells(fitted: Fit, table: Observed) -> Tensor:
-    """P(y, a | row), (members, rows, classes, groups), by the imputer of a fit, without negative masses."""
+def imputed_cells(fitted: Fit, table: Observed, given: Tensor | None = None) -> Tensor:
+    """P(y, a | row), (members, rows, classes, groups), by the imputer of a fit, without negative masses.
+
+    If it is ``given``, (rows, classes, groups), it is the same for all members.
+    """
+    if given is not None:
+        return given.expand(len(fitted.lambdas), *given.shape)
     imputer = fitted.settings.fairness.imputer
     # Rates need nonnegative masses.
     return fitted.impute(table, STANDS_IN[imputer] if imputer == "control_variate" else imputer)

@@ -220,6 +220,8 @@ class FairELBO(TraceEnum_ELBO):
             imputation = by_propagation(
                 imputation, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
             )
+        if batch.imputed is not None:
+            imputation = replace(imputation, given=batch.imputed)
         risk = self.risk(encoding.heads.class_logits, imputation, self.lambdas, noise)
         decisions = self.risk.decision_error(encoding.heads.class_logits, imputation)
         return risk, {

@@ -19,13 +19,18 @@ from pyro_fairvae.guides import mean_over_labels
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.risks import ComposedRisk, RiskSettings, impute
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import Imputation, Observed
 
 ROWS = 1 << 16  # at most; evenly spaced rows of a larger table suffice for so few parameters
 
 
 def refine_channels(
-    program: Program, table: Observed, noise: MemberNoise, steps: int, lr: float = 0.05
+    program: Program,
+    table: Observed,
+    noise: MemberNoise,
+    steps: int,
+    lr: float = 0.05,
+    label: Tensor | None = None,
 ) -> None:
     r"""Optimise the channels' posteriors with the networks held fixed.
 
@@ -37,13 +42,21 @@ def refine_channels(
 
     the same for y with g, over all rows of ``table``. With conditions v, P(ã|a,v) takes the place of P(ã|a)
     and q is of w, too; with proxies h is h(a|x,u). It is the part of the "consistent" objective that
-    depends on the channels, so fits of the paper's objective skip it.
+    depends on the channels, so fits of the paper's objective skip it. With ``label``, P(y|x) by models that
+    know of no fairness, (rows, classes), it takes the place of g, which moves with λ.
     """
     guide = program.guide
     encoded = [encoding for _, encoding in program.encode(table)]
+    members = len(encoded[0].heads.class_logits)
     parts = [
         (guide.channel_a, table.a_obs, [encoding.heads.group_logits for encoding in encoded]),
-        (guide.channel_y, table.y_obs, [encoding.heads.class_logits for encoding in encoded]),
+        (
+            guide.channel_y,
+            table.y_obs,
+            [encoding.heads.class_logits for encoding in encoded]
+            if label is None
+            else [label.log().expand(members, *label.shape)],
+        ),
     ]
     if guide.channel_a.by_label or (guide.conditions is not None and guide.conditions.classes):
         parts.reverse()  # P(ã|a,v,y) needs q(y|x,ỹ)
@@ -131,18 +144,28 @@ def _draw(posterior: dist.TorchDistribution, noise: MemberNoise) -> Tensor:
 
 
 def refine_decisions(
-    program: Program, table: Observed, lambdas: Tensor, settings: RiskSettings, steps: int
+    program: Program,
+    table: Observed,
+    lambdas: Tensor,
+    settings: RiskSettings,
+    steps: int,
+    imputation: Imputation | None = None,
 ) -> Tensor | None:
     """ν of each member, (members, classes, classes y, groups), from the rows of ``table``; 0 where λ is 0.
 
-    None where decisions stay as trained: if the settings turn refinement off, and with a user's own F, which
-    is a function of draws and not of rates.
+    Decisions are judged by ``imputation``, or else by what each member imputes. None where decisions stay as
+    trained: if the settings turn refinement off, and with a user's own F, which is a function of draws and
+    not of rates.
     """
     risk = settings.chosen()
     stiffness = settings.refinement_stiffness
     if not (stiffness and isinstance(risk, ComposedRisk) and bool((lambdas > 0).any())):
         return None
-    return best_adjustment(*decided_rows(program, table, settings), risk, lambdas, stiffness, steps)
+    scores, cells, imputed, label = decided_rows(program, table, settings)
+    if imputation is not None:
+        joint = imputation.joint[:: every_row(table)]
+        imputed, label = joint.expand_as(imputed), joint.sum(-1).expand_as(label)
+    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)
 
 
 def every_row(table: Observed) -> int:

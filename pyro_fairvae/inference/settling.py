@@ -17,7 +17,7 @@ from pyro_fairvae.inference.refinement import decided_rows, every_row
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.risks import ComposedRisk
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import Imputation, Observed
 
 
 def fit_to_targets(
@@ -31,7 +31,7 @@ def fit_to_targets(
     after_epoch: Callable[[Progress], None] | None = None,
     state: dict[str, Any] | None = None,
     workers: int = 0,
-    imputed: tuple[Tensor, Tensor] | None = None,
+    imputation: Imputation | None = None,
 ) -> Fit:
     """Train without fairness, and settle decisions to each of the ``targets``.
 
@@ -48,9 +48,9 @@ def fit_to_targets(
         ε, within (0, 1]: the largest difference that the risk may find.
     fold : Tensor
         The fold of each row of ``train``, (rows,), from 0.
-    imputed : tuple of Tensor, optional
-        P(y, a|x, ỹ, ã), (rows, classes, groups), and P(y|x, ỹ), (rows, classes), of the rows of ``train``, by
-        which decisions are judged, in place of what the networks of other folds say.
+    imputation : Imputation, optional
+        Of the rows of ``train``, by which decisions are judged, in place of what the networks of other folds
+        say.
 
     Returns
     -------
@@ -87,8 +87,9 @@ def fit_to_targets(
     table = train.to(whole.device, whole.dtype)
     rows = decided_rows(whole.program, table, fairness, fold.to(whole.device))
     scores, cells, joint, label = (part.squeeze(0) for part in rows)
-    if imputed is not None:
-        joint, label = (part[:: every_row(train)].to(scores) for part in imputed)
+    if imputation is not None:
+        joint = imputation.joint[:: every_row(train)].to(scores)
+        label = joint.sum(-1)
     settled = settle(scores, cells, joint, label, risk, torch.tensor(aims, device=whole.device))
     adjustment = torch.cat([torch.zeros_like(settled.adjustment[:1]), settled.adjustment])
     return _copies(whole, table, folds, adjustment, (None, *aims), seed)

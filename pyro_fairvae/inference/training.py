@@ -27,7 +27,7 @@ from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
 from pyro_fairvae.risks import RiskLoss, propagate_labels
 from pyro_fairvae.schema.cells import Cell
-from pyro_fairvae.schema.observed import Batch, Observed
+from pyro_fairvae.schema.observed import Batch, Imputation, Observed
 
 
 def check_lambdas(lambdas: Sequence[float]) -> None:
@@ -67,6 +67,7 @@ def fit(
     state: dict[str, Any] | None = None,
     workers: int = 0,
     fold: Tensor | None = None,
+    imputation: Imputation | None = None,
 ) -> Fit:
     r"""Train one member for each of ``lambdas`` in a single SVI run.
 
@@ -98,6 +99,10 @@ def fit(
     fold : Tensor, optional
         The fold of each row, (rows,), where members share their rows: member k is not trained on the rows of
         fold k, if there is one.
+    imputation : Imputation, optional
+        Labels and groups of the rows of ``train``, which members share, by models that know of no fairness
+        and were not fitted on the rows. The risk and the refinement of decisions take them instead of what
+        each member imputes, and P(ỹ|y) is learned through them, so that it does not depend on λ.
 
     Returns
     -------
@@ -146,6 +151,12 @@ def fit(
         fold is None or (train.members is None and fold.shape == train.y_obs.shape),
         "fold must have the fold of each row, which all members share.",
     )
+    shape = (train.rows, train.classes, train.groups)
+    require(
+        imputation is None or (train.members is None and imputation.joint.shape == shape),
+        f"imputation must be of the {train.rows} rows that all members share, for {train.classes} classes "
+        f"and {train.groups} groups.",
+    )
     settings.fairness.check(train.classes, train.groups)
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
@@ -154,7 +165,9 @@ def fit(
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
     with pyro.get_param_store().scope():
-        run = _Run(train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold)
+        run = _Run(
+            train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold, imputation
+        )
         return run.go(after_epoch, state)
 
 
@@ -172,6 +185,7 @@ class _Run:
         dtype: torch.dtype,
         workers: int,
         fold: Tensor | None,
+        imputation: Imputation | None,
     ) -> None:
         self.workers = workers
         self.outside: list[np.ndarray] | None = None  # rows that each member is trained on, if not all
@@ -179,6 +193,7 @@ class _Run:
             self.outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(seeds))]
         self.train = train.to(device, dtype)
         self.validation = validation.to(device, dtype)
+        self.imputation = None if imputation is None else imputation.to(self.train.like)
         self.settings = settings
         self.seeds = seeds
         self.lambdas = tuple(float(weight) for weight in lambdas)
@@ -226,7 +241,13 @@ class _Run:
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
             with self.program.holding(chosen):
-                refine_channels(self.program, self.train, self._noise(2), self.settings.channel_steps)
+                refine_channels(
+                    self.program,
+                    self.train,
+                    self._noise(2),
+                    self.settings.channel_steps,
+                    label=None if self.imputation is None else self.imputation.label,
+                )
                 chosen = _copy(self.program.state())
         adjustment = refine_decisions(
             self.program,
@@ -234,6 +255,7 @@ class _Run:
             self.objective.lambdas,
             self.settings.fairness,
             self.settings.decision_steps,
+            self.imputation,
         )
         return Fit(
             self.program,
@@ -253,7 +275,7 @@ class _Run:
             order = self._order().tensor_split(self.steps, dim=-1)
             for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
                 done = (self.epoch + step / self.steps) / self.settings.epochs
-                measured = self.svi.step(self._with_propagated_labels(batch, index), done, noise)
+                measured = self.svi.step(self._with_imputations(batch, index), done, noise)
                 columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
                 columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
                 for name, column in columns.items():
@@ -286,7 +308,9 @@ class _Run:
         for batch in batches(self.train, order, self.workers):
             yield replace(batch, x=altered(batch.x, self.train.columns, self.settings.augmentation))
 
-    def _with_propagated_labels(self, batch: Batch, index: Tensor) -> Batch:
+    def _with_imputations(self, batch: Batch, index: Tensor) -> Batch:
+        if self.imputation is not None:
+            return replace(batch, imputed=self.imputation.joint[index])
         if self.propagated_labels is None:
             return batch
         members = torch.arange(len(self.propagated_labels), device=index.device).unsqueeze(-1)

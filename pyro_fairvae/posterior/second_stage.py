@@ -8,7 +8,8 @@ both. With :math:`s = \log \hat h(\cdot|x) - \log \hat h(\text{last}|x)`, condit
           P(\tilde a | x) = \sum_y q(y|x,\tilde y) \sum_a h(a|x,y)\, P(\tilde a|a,v), \quad
           \mathrm{logit}\,P(∅|a,v) = \theta_a + (w + \delta_a) \cdot v,
 
-where C is around the identity, D around 0, :math:`\theta_a` is the logit of the channel's row, which has its
+where C is around the identity, D around 0, shares of groups in the population have a Dirichlet prior, worth
+one person of each group, :math:`\theta_a` is the logit of the channel's row, which has its
 Dirichlet prior, and :math:`w \sim N(0, \sigma^2)` (:meth:`Channel.tilted`). The effects of v may differ
 between groups by :math:`\delta_a`, which is around 0. How far D and δ are from 0 is learned for each feature,
 and for features with many columns, such as places, how far w is: their variances are those that make the rows
@@ -34,6 +35,7 @@ from pyro_fairvae.posterior.scored_rows import ScoredRows
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 
 SHIFT = 3.0  # standard deviation of b
+PEOPLE_OF_GROUP = 1.0  # people that the prior of each group's share is worth
 STRETCH = 1.0  # standard deviation of an entry of C around the identity
 FIRST_DEVIATION = 0.1  # of an entry of D and δ, before it is learned
 PSEUDO = 20.0  # coefficients that the prior of a deviation of D and δ is worth
@@ -198,18 +200,22 @@ class SecondStage:
 
     def log_density(self, q: Tensor) -> Tensor:
         """Log of the posterior, (…, tables), up to a constant; q is (…, tables, parameters)."""
-        return self.log_likelihood(q) + self.log_prior(q)
-
-    def log_likelihood(self, q: Tensor) -> Tensor:
-        """Log-likelihood of all rows, (…, tables)."""
         weights, ratios = self.rows.weights, self.split(q).ratios
         if self.columns:
-            return (weights * self.row_log_likelihood(self.predictors(q), ratios)).sum(-1)
-        # The lines of a cell differ in their outcome alone.
-        outcomes = self.channel.outcomes
-        shares = self.log_shares(self.design[:, ::outcomes] @ self.coefficients(q).mT).exp()
-        likelihood = shares @ self.channel.matrix(self.row_draws(ratios))
-        return (weights.unflatten(-1, (-1, outcomes)) * likelihood.clamp(min=1e-300).log()).sum((-1, -2))
+            predictors = self.predictors(q)
+            log_likelihood = (weights * self.row_log_likelihood(predictors, ratios)).sum(-1)
+            shares = (self.log_shares(predictors).exp() * self.rows.labels.unsqueeze(-1)).sum(-2)
+            people = weights
+        else:
+            # The lines of a cell differ in their outcome alone.
+            counts = weights.unflatten(-1, (-1, self.channel.outcomes))
+            shares = self.log_shares(self.design[:, :: self.channel.outcomes] @ self.coefficients(q).mT).exp()
+            likelihood = shares @ self.channel.matrix(self.row_draws(ratios))
+            log_likelihood = (counts * likelihood.clamp(min=1e-300).log()).sum((-1, -2))
+            people = counts.sum(-1)
+        in_population = (shares * people.unsqueeze(-1)).sum(-2) / people.sum(-1, keepdim=True)
+        of_shares = PEOPLE_OF_GROUP * in_population.clamp(min=1e-300).log().sum(-1)
+        return log_likelihood + of_shares + self.log_prior(q)
 
     def gradient(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Log-density and its gradient."""

@@ -24,6 +24,7 @@ class Beliefs:
     group_channel: Tensor  # log P(ã|a), (…, groups), or log P(ã|a,v,y), (…, classes, groups)
     classified: Tensor  # log g(y|x) P(ỹ|y), (…, classes); the vanilla risk draws labels from it
     group_stated: Tensor  # whether ã is a group
+    given: Tensor | None = None  # P(y, a|x, ỹ, ã), (…, classes, groups), if known from elsewhere
 
     @property
     def log_joint(self) -> Tensor:
@@ -96,6 +97,11 @@ STANDS_IN = {"control_variate": "outcome", "stated": "features"}
 
 
 def impute(beliefs: Beliefs, imputer: str) -> Tensor:
-    """P(y, a | x, ỹ, ã), (members, rows, classes, groups), by an imputer of IMPUTERS, without gradient."""
+    """P(y, a | x, ỹ, ã), (members, rows, classes, groups), by an imputer of IMPUTERS, without gradient.
+
+    Where it is ``given``, it is what is given.
+    """
+    if beliefs.given is not None:
+        return beliefs.given.expand_as(beliefs.grouper)
     with torch.no_grad():
         return IMPUTERS[imputer](beliefs)

@@ -16,6 +16,7 @@ from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 
 LABELLERS = ("head", "propagation")
+IMPUTATIONS = ("cross_fitted", "own")
 GRADIENTS = ("stopped", "vanilla")
 
 
@@ -35,8 +36,8 @@ class RiskSettings:
         Stiffness at which decisions are refined after training; 0 leaves them as trained.
     relaxation, temperature, thresholds
         How decisions are softened, and from which probability class 1 is decided.
-    imputer, labeller
-        How unstated groups and labels are imputed.
+    imputer, labeller, imputation
+        How unstated groups and labels are imputed, and by whom.
 
     ``fairvae train --help`` explains every option.
 
@@ -89,6 +90,12 @@ class RiskSettings:
         "head",
         "P_g, unstated labels: head, or propagation (a Gaussian field on a graph of nearest neighbours)",
     )
+    imputation: str = option(
+        "cross_fitted",
+        "by whom they are imputed: cross_fitted, boosted trees that know of no fairness and were not grown "
+        "on the row, once for all members (for tables, imputer outcome and labeller head), or own, each "
+        "member for itself (the paper's)",
+    )
     neighbours: int = option(10, "neighbours of a row in the graph of propagation")
     propagation_every: int = option(5, "epochs between two propagations of labels")
     risk_gradient: str = option(
@@ -102,6 +109,7 @@ class RiskSettings:
             ("relaxation", self.relaxation, RELAXATIONS),
             ("imputer", self.imputer, IMPUTERS),
             ("labeller", self.labeller, LABELLERS),
+            ("imputation", self.imputation, IMPUTATIONS),
             ("risk gradient", self.risk_gradient, GRADIENTS),
         ):
             choose(what, given, table)
@@ -207,7 +215,10 @@ class RiskLoss:
         It is the expected error of the softened decisions,
         :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
         """
-        label, group = (log_p.detach().softmax(-1) for log_p in (beliefs.label, beliefs.group))
+        if beliefs.given is None:
+            label, group = (log_p.detach().softmax(-1) for log_p in (beliefs.label, beliefs.group))
+        else:
+            label, group = beliefs.given.sum(-1), beliefs.given.sum(-2)
         right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
         return 1 - (right * group).sum(-1).mean(-1)
 

@@ -65,7 +65,8 @@ class Batch:
     ``x`` is (rows, columns) where members share their rows, or (members, rows, columns) where each
     has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``u`` has the proxies of the group,
     shaped as ``x``. ``propagated_labels`` is P(y | row) of each member, (members, rows, classes), where
-    labels are imputed outside of the program.
+    labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
+    where groups are, too.
     """
 
     x: Tensor
@@ -73,10 +74,23 @@ class Batch:
     a_obs: Tensor
     u: Tensor | None = None
     propagated_labels: Tensor | None = None
+    imputed: Tensor | None = None
 
     @property
     def rows(self) -> int:
         return self.y_obs.shape[-1]
+
+
+@dataclass(frozen=True)
+class Imputation:
+    """Labels and groups of a table's rows, imputed by models that were not fitted on them."""
+
+    joint: Tensor  # P(y, a|x, ỹ, ã), (rows, classes, groups)
+    label: Tensor  # P(y|x), (rows, classes)
+
+    def to(self, like: Tensor) -> Imputation:
+        """On the device and in the precision of ``like``."""
+        return Imputation(self.joint.to(like), self.label.to(like))
 
 
 @dataclass(frozen=True)

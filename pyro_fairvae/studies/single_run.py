@@ -18,6 +18,7 @@ from pyro_fairvae.boosting.scores import folds_of, for_trunk
 from pyro_fairvae.data import Complete, Splits, hide, split
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.user_table import counted
+from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.evaluation.members import evaluate_members, frontier_of, score_imputers
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
@@ -84,7 +85,8 @@ def train_run(
     if state is None and not overwrite:
         # A run that was killed in its first epoch left only its config.
         _check_free(out, allowed={CONFIG} if resume else set())
-    parts, scores = for_trunk(load_parts(config, data_dir), config.settings, config.seed)
+    loaded = load_parts(config, data_dir)
+    parts, scores = for_trunk(loaded, config.settings, config.seed)
     _open_folder(out, config, device, fresh=state is None)
 
     if at_start is not None:
@@ -96,17 +98,22 @@ def train_run(
             progress(done)
 
     train, validation, settings, seed = parts.train, parts.validation, config.settings, config.seed
+    fold = folds_of(train, seed)
+    imputer = None
+    if config.targets or any(config.lambdas):
+        imputer = TreeImputer.learn(loaded.train, fold, settings, seed, scores)
+    imputation = None if imputer is None else imputer.learned
     if config.targets:
-        fold = torch.from_numpy(folds_of(train, seed))
         fitted = fit_to_targets(
-            train, validation, config.targets, fold, settings, seed, device, after_epoch, state, workers
-        )
+            train, validation, config.targets, torch.from_numpy(fold), settings, seed, device, after_epoch,
+            state, workers, imputation,
+        )  # fmt: skip
     else:
         fitted = fit(
             train, validation, config.lambdas, settings, seed, device,
-            after_epoch=after_epoch, state=state, workers=workers,
+            after_epoch=after_epoch, state=state, workers=workers, imputation=imputation,
         )  # fmt: skip
-    evaluated = evaluate_members(fitted, parts)
+    evaluated = evaluate_members(fitted, parts, None if imputer is None else imputer.joint(loaded.validation))
     results: dict[str, Any] = {**evaluated}
     calibrated = None
     if config.settings.kind_of_intervals == "calibrated":

@@ -104,3 +104,17 @@ def test_bad_targets_are_refused_before_training() -> None:
     ):
         with pytest.raises(InputError, match=words):
             FairSSVAEClassifier(**given).fit(X, label, stated)
+
+
+def test_with_confidence_the_audit_of_held_out_rows_decides(
+    model: FairSSVAEClassifier, tmp_path: Path
+) -> None:
+    model.select(0.9, confidence=0.9)
+    assert model.selected_ == model.frontier_["error"].idxmin()
+    with pytest.raises(InputError, match=r"no member's disparity is at most 0\.001 with 90 % confidence"):
+        model.select(0.001, confidence=0.9)
+    with pytest.raises(InputError, match="confidence is about max_disparity"):
+        FairSSVAEClassifier.select(model, lambda_=0.0, confidence=0.9)
+    model.save(tmp_path)
+    with pytest.raises(InputError, match="has no rows to audit"):
+        FairSSVAEClassifier.load(tmp_path).select(0.9, confidence=0.9)

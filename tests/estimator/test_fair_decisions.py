@@ -102,7 +102,7 @@ def test_groups_are_told_from_features(fitted: FairDecisions) -> None:
 def test_with_confidence_the_audit_decides(fitted: FairDecisions) -> None:
     fitted.select(max_disparity=0.3, confidence=0.9)
     assert fitted.selected_ >= 0
-    with pytest.raises(InputError, match=r"no target's disparity is at most 0\.001 with 90 % confidence"):
+    with pytest.raises(InputError, match=r"no member's disparity is at most 0\.001 with 90 % confidence"):
         fitted.select(max_disparity=0.001, confidence=0.9)
 
 

@@ -56,6 +56,7 @@ def test_the_density_is_that_of_a_loop_over_rows(labels: bool) -> None:
         centre = np.c_[np.zeros(2), np.eye(2)]
         expected -= ((b_c - centre) ** 2 / 2 / np.array([SHIFT, STRETCH, STRETCH]) ** 2).sum()
         expected -= ((d**2).sum() + (delta**2).sum()) / 2 / FIRST_DEVIATION**2 + (w**2).sum() / 2 / 0.7**2
+        shares = np.zeros(3)
         for i in range(5):
             log_h = np.log(made["scores"][t, i])
             s = np.clip(log_h[:2] - log_h[2], -FARTHEST, FARTHEST)
@@ -63,11 +64,13 @@ def test_the_density_is_that_of_a_loop_over_rows(labels: bool) -> None:
             for y in range(2 if labels else 1):
                 v = np.r_[made["v"][t, i], made["label_columns"][t, y]] if labels else made["v"][t, i]
                 h = softmax(np.r_[b_c @ np.r_[1.0, s] + d @ v, 0.0])
+                shares += (made["labels"][t, i, y] if labels else 1.0) * h / 5
                 for a in range(3):
                     tilted = rows[a] * np.exp(np.r_[0.0, 0.0, 0.0, (w + delta[a]) @ v])
                     probability = (tilted / tilted.sum())[made["observed"][t, i]]
                     total += (made["labels"][t, i, y] if labels else 1.0) * h[a] * probability
             expected += np.log(total)
+        expected += np.log(shares).sum()  # one person of each group
         assert found[t] == pytest.approx(expected, rel=1e-9)
 
 

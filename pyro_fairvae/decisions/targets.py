@@ -107,6 +107,16 @@ def settle(
     return Settled((weights / share).to(given), error, risk(judge.sums(decided)).value)
 
 
+def judged(
+    scores: Tensor, cells: Tensor, imputed: Tensor, label: Tensor, risk: ComposedRisk, adjustment: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Expected error and disparity of decisions by an adjustment ν, of rows as :func:`settle` has them."""
+    decided = _decided(_adjusted(scores, cells, adjustment.unsqueeze(0)))
+    judge = _Judge(imputed, label, risk, scores.new_zeros(1))
+    error, _ = judge.errors_and_differences(decided)
+    return error[0], risk(judge.sums(decided)).value[0]
+
+
 def _search(
     scores: Tensor,
     cells: Tensor,

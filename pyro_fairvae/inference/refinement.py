@@ -15,12 +15,14 @@ from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.decisions.score_adjustment import believed_cells, best_adjustment, decision_scores
+from pyro_fairvae.decisions.targets import judged, settle
 from pyro_fairvae.guides import mean_over_labels
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.risks import ComposedRisk, RiskSettings, impute
 from pyro_fairvae.schema.observed import Imputation, Observed
 
+PATH = (0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02)  # targets that members of several classes are tried at
 ROWS = 1 << 16  # at most; evenly spaced rows of a larger table suffice for so few parameters
 
 
@@ -165,7 +167,19 @@ def refine_decisions(
     if imputation is not None:
         joint = imputation.joint[:: every_row(table)]
         imputed, label = joint.expand_as(imputed), joint.sum(-1).expand_as(label)
-    return best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)
+    found = best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)
+    if scores.shape[-1] == 2:
+        return found
+    # With more classes a large λ ends at the constant decision, a local minimum, from most starts.
+    for k, weight in enumerate(lambdas.tolist()):
+        if weight > 0:
+            member = scores[k], cells[k], imputed[k], label[k]
+            settled = settle(*member, risk, scores.new_tensor(PATH))
+            error, disparity = judged(*member, risk, found[k])
+            cost = settled.error + weight * settled.disparity
+            if float(cost.min()) < float(error + weight * disparity):
+                found[k] = settled.adjustment[cost.argmin()]
+    return found
 
 
 def every_row(table: Observed) -> int:

@@ -56,10 +56,10 @@ def test_fair_floor_is_the_mean_deo_of_fair_decisions() -> None:
     decided = np.where(generator.random(800) < 0.8, y, 1 - y)
     right = np.array([(decided[y == c] == c).mean() for c in range(2)])
     simulated = []
-    for _ in range(300):
+    for _ in range(100):
         fair = np.where(generator.random(800) < right[y], y, 1 - y)
         simulated.append(evaluate(y, fair, a, 2)["deo"])
-    error = np.std(simulated) / 300**0.5
+    error = np.std(simulated) / 100**0.5
     assert fair_floor(y, decided, a, 2, draws=20_000) == pytest.approx(np.mean(simulated), abs=4 * error)
 
 

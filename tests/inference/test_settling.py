@@ -78,7 +78,7 @@ def test_targets_are_met_on_new_rows() -> None:
     a_obs = np.where(draw.random(8000) < np.array([0.6, 0.3])[a], 2, a)
     rows = Observed(x, torch.from_numpy(y), torch.from_numpy(a_obs), Columns(3), 2, 2)
     train, validation = rows.take(torch.arange(6500)), rows.take(torch.arange(6500, 8000))
-    options = settings(epochs=12, hidden=32, channel_steps=100)
+    options = settings(epochs=8, hidden=32, channel_steps=50)
     fitted = fit_to_targets(train, validation, (0.2, 0.1, 0.05), folds(train), options)
     new, y, a = table(20_000)
     found = [evaluate(y, decided.numpy(), a, 2) for decided in fitted.decide(new)]

@@ -22,7 +22,7 @@ from pyro_fairvae.schema.observed import Columns, Observed
 from tests.support.small import small_settings
 from tests.support.user_tables import tiny
 
-ROWS = 6000
+ROWS = 4000
 COLUMNS = Columns(2, (3,), ("x0", "x1", "c"), (("r", "s", "t"),))
 BY_LABEL = np.array([[0.7, 0.3], [0.2, 0.5]])  # P(∅|a,y)
 BY_COLUMN = np.array([[0.7, 0.2, 0.5], [0.1, 0.5, 0.3]])  # P(∅|a,c)
@@ -104,16 +104,19 @@ def test_the_density_is_that_of_a_loop_over_rows(by_label: bool) -> None:
         expected -= ((b_c - [0, 1]) ** 2 / 2 / np.array([SHIFT, STRETCH]) ** 2).sum()
         expected -= (d**2).sum() / 2 / FIRST_DEVIATION**2 + (w**2 / scale**2).sum() / 2
         expected -= (delta**2 / np.minimum(scale, FIRST_DEVIATION) ** 2).sum() / 2
+        shares = np.zeros(2)
         for i in range(6):
             total, s = 0.0, np.log(scores[0, i, 0] / scores[0, i, 1])
             for y in range(2):
                 design = np.r_[v[0, i], label_columns[0, y]]
                 h = softmax(np.r_[b_c @ [1.0, s] + d @ design, 0.0])
+                shares += labels[0, i, y] * h / 6
                 for a in range(2):
                     row = p[2 * a + (y if by_label else place[0, i])]
                     row = row * np.exp(np.r_[0.0, 0.0, (w + delta[a]) @ design])
                     total += labels[0, i, y] * h[a] * row[observed[0, i]] / row.sum()
             expected += np.log(total)
+        expected += np.log(shares).sum()  # one person of each group
         assert found[n, 0] == pytest.approx(expected, rel=1e-9)
 
 

@@ -82,10 +82,10 @@ def test_it_is_the_closed_form_where_bins_know_the_group() -> None:
 def test_it_agrees_with_importance_sampling(prior: str) -> None:
     """Few people, so that draws from the prior, weighted by the likelihood, are a posterior, too."""
     bins = simulate(np.array([[0.8, 0.2], [0.3, 0.7]]), HONEST, 12, seed=3)
-    draws = posterior(prior, bins, draws=1500 if prior == MILD else 6000)
+    draws = posterior(prior, bins, draws=1500 if prior == MILD else 4000)
     made = draws.channel
     generator = np.random.default_rng(0)
-    size = 400_000
+    size = 200_000
     rows = [torch.from_numpy(generator.dirichlet(row.prior, size=size)) for row in made.rows]
     matrix = made.matrix(rows).numpy()
     spread = draw_spread(generator, (1, size, 1))
@@ -105,9 +105,9 @@ def test_it_agrees_with_importance_sampling(prior: str) -> None:
 
 @pytest.mark.parametrize("known", [True, False], ids=["good scores", "worthless scores"])
 def test_intervals_cover_whatever_the_scores_are_worth(known: bool) -> None:
-    """200 tables; worthless scores mix everybody in every bin and cost width, not coverage."""
+    """120 tables; worthless scores mix everybody in every bin and cost width, not coverage."""
     generator = np.random.default_rng(5)
-    tables, rows = 200, 1600
+    tables, rows = 120, 1600
     share = generator.beta(0.6, 0.6, size=(tables, rows))
     group = (generator.random((tables, rows)) < share).astype(int)
     upper = HONEST.cumsum(1)[group][..., :-1]
@@ -119,7 +119,7 @@ def test_intervals_cover_whatever_the_scores_are_worth(known: bool) -> None:
     widths = []
     for g, rate in enumerate((0.8, 0.4)):
         low, high = np.quantile(draws.of(g, "unavailable"), [0.05, 0.95], axis=(0, 1))
-        assert 0.84 <= ((low <= rate) & (rate <= high)).mean() <= 0.96
+        assert 0.82 <= ((low <= rate) & (rate <= high)).mean() <= 0.96
         widths.append((high - low).mean())
     assert (max(widths) < 0.12) == known
 

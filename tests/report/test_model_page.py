@@ -42,7 +42,7 @@ def audited(model: FairSSVAEClassifier) -> Audit:
 @pytest.fixture(scope="module")
 def page(model: FairSSVAEClassifier, audited: Audit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    write_model_page(path, stored_model(model), audited, "my models/first")
+    write_model_page(path, stored_model(model, model.fit_), audited, "my models/first")
     return path
 
 
@@ -125,7 +125,7 @@ def test_page_of_an_audit_from_json_is_the_same(
 ) -> None:
     write_json(tmp_path / "audit.json", audited.to_dict())
     again = Audit.read(tmp_path / "audit.json")
-    write_model_page(tmp_path / "page.html", stored_model(model), again, "my models/first")
+    write_model_page(tmp_path / "page.html", stored_model(model, model.fit_), again, "my models/first")
 
     def text(path: Path) -> str:
         return re.sub(r"base64,[A-Za-z0-9+/=]+", "", path.read_text())
@@ -137,14 +137,14 @@ def test_pages_with_little_to_say(tmp_path: Path) -> None:
     made = made_table(60)
     path = tmp_path / "page.html"
     model = tiny(lambdas=(0.0,)).fit(made.X, made.y)
-    write_model_page(path, stored_model(model), None, "model")
+    write_model_page(path, stored_model(model, model.fit_), None, "model")
     said = " ".join(text for _, text in Reader(path.read_text()).texts)
     assert "designed to be fair to no group" in said
     assert "No rows were audited. To audit new rows: fairvae audit model DATA" in said
     assert "Fitted in Python." in said
     assert lines_of(path, "Members to choose from")[1][2:4] == ["–", "–"]
     model.frontier_["error"] = np.nan
-    write_model_page(path, stored_model(model), None, "model")
+    write_model_page(path, stored_model(model, model.fit_), None, "model")
     assert lines_of(path, "Members to choose from")[1][1] == "–"
 
 
@@ -152,7 +152,7 @@ def test_page_of_many_groups_and_columns_smoke(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     X = pd.DataFrame(draw.normal(size=(120, 60))).rename(columns=str)
     model = tiny(epochs=1).fit(X, draw.integers(2, size=120), np.arange(120) % 12)
-    write_model_page(tmp_path / "page.html", stored_model(model), None, "model")
+    write_model_page(tmp_path / "page.html", stored_model(model, model.fit_), None, "model")
     assert "Columns (60 lines)" in (tmp_path / "page.html").read_text()
 
 

@@ -17,7 +17,22 @@ from tests.support.command_line import SYNTHETIC, run
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--epochs", "6", "--lr", "0.01", "--refine-decisions", "0", "--out", out) == 0
+    assert (
+        run(
+            *SYNTHETIC,
+            "--epochs",
+            "6",
+            "--lr",
+            "0.01",
+            "--refine-decisions",
+            "0",
+            "--imputation",
+            "own",
+            "--out",
+            out,
+        )
+        == 0
+    )
     assert (
         run("decide", out, "--part", part, "--member", "1", "--decision-lambda", "3", "--device", "cpu") == 0
     )

@@ -64,15 +64,13 @@ def test_the_papers_bracket_does_not_recover_them(known: Splits) -> None:
     assert beta < 0.8 - 0.03
 
 
-@pytest.mark.parametrize("pieces", [0, 16])
-def test_twice_the_epochs_do_not_move_the_rates(pieces: int) -> None:
+def test_twice_the_epochs_do_not_move_the_rates() -> None:
     """Few rows and many features overfit h; the epoch chosen by held-out log P(ã|x) does not drift."""
     splits = split(synthetic(rows=5700, seed=4, numbers=60), SPARSE, seed=0)
-    short, long = (train(splits, epochs=epochs, hidden=128, lr=2e-3, pieces=pieces) for epochs in (15, 30))
+    short, long = (train(splits, epochs=epochs, hidden=128, lr=2e-3, pieces=0) for epochs in (15, 30))
     assert abs(rates(short)[0] - rates(long)[0]) < 0.02
     last = long.program.guide.channel_mean(long.program.guide.channel_a)[0, 1, 2].item()
-    if pieces == 0:
-        assert abs(last - 0.4) > 2 * abs(rates(long)[0] - 0.4)  # the last epoch's is dragged away
+    assert abs(last - 0.4) > 2 * abs(rates(long)[0] - 0.4)  # the last epoch's is dragged away
 
 
 @pytest.fixture

@@ -39,7 +39,8 @@ def one_seed(group: str, lambdas: tuple[float, ...], rows: int, seed: int) -> li
     """A line for each imputation, member and part."""
     set_num_threads(1)
     pyro.enable_validation(False)
-    config = build(TrainConfig, {"group": group, "seed": seed, "lambdas": lambdas})
+    options = {"group": group, "seed": seed, "lambdas": lambdas, "imputation": "cross_fitted"}
+    config = build(TrainConfig, options)
     parts, truth = load_parts(config), split_complete(load("adult", group), seed)
     train = parts.train.take(arange(rows))
     test = hide(parts.test, config.data.missingness(), derive_seed(seed, TEST_MASK))

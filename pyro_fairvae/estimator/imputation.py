@@ -190,7 +190,7 @@ class TreeImputer:
         more than the group, or if too few rows state label and group; and where the settings of the risk ask
         for another imputation.
         """
-        if not (_cross_fitted(settings.fairness) and _trees_impute(settings, table)):
+        if not (_cross_fitted(settings.fairness, scores is not None) and _trees_impute(settings, table)):
             return None
         scores = BoostedScores.learn(table, fold, seed) if scores is None else scores
         found = scores.labels.out_of_fold(_inputs(table)[0], fold)
@@ -215,12 +215,14 @@ class TreeImputer:
         return torch.from_numpy(given[..., None] * self.groups.given(by_label, table.a_obs.numpy()))
 
 
-def _cross_fitted(fairness: RiskSettings) -> bool:
-    """Whether the risk takes imputations that are cross-fitted."""
-    return fairness.imputation == "cross_fitted" and (fairness.imputer, fairness.labeller) == (
-        "outcome",
-        "head",
-    )
+def _cross_fitted(fairness: RiskSettings, has_trees: bool) -> bool:
+    """Whether the risk takes imputations that are cross-fitted.
+
+    By default where trees are grown anyway: P(a|x,y) of trees is calibrated along their own P(y|x), which
+    are then close to the scores that decide.
+    """
+    wanted = fairness.imputation == "cross_fitted" or (fairness.imputation == "auto" and has_trees)
+    return wanted and (fairness.imputer, fairness.labeller) == ("outcome", "head")
 
 
 def _trees_impute(settings: Settings, train: Observed) -> bool:

@@ -16,7 +16,7 @@ from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 
 LABELLERS = ("head", "propagation")
-IMPUTATIONS = ("cross_fitted", "own")
+IMPUTATIONS = ("auto", "cross_fitted", "own")
 GRADIENTS = ("stopped", "vanilla")
 
 
@@ -91,10 +91,10 @@ class RiskSettings:
         "P_g, unstated labels: head, or propagation (a Gaussian field on a graph of nearest neighbours)",
     )
     imputation: str = option(
-        "cross_fitted",
+        "auto",
         "by whom they are imputed: cross_fitted, boosted trees that know of no fairness and were not grown "
-        "on the row, once for all members (for tables, imputer outcome and labeller head), or own, each "
-        "member for itself (the paper's)",
+        "on the row, once for all members (for tables, imputer outcome and labeller head), own, each "
+        "member for itself (the paper's), or auto: cross_fitted where the network sees scores of trees",
     )
     neighbours: int = option(10, "neighbours of a row in the graph of propagation")
     propagation_every: int = option(5, "epochs between two propagations of labels")

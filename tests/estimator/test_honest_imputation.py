@@ -20,7 +20,15 @@ from pyro_fairvae.schema.observed import Imputation
 
 LAMBDAS = (0.0, 1.0, 20.0)
 LABEL_RATES = (0.1, 0.5)
-SMALL = {"hidden": 16, "layers": 1, "pieces": 0, "epochs": 5, "batch": 128, "lr": 0.01}
+SMALL = {
+    "imputation": "cross_fitted",
+    "hidden": 16,
+    "layers": 1,
+    "pieces": 0,
+    "epochs": 5,
+    "batch": 128,
+    "lr": 0.01,
+}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +94,7 @@ def test_a_row_is_imputed_without_what_it_states(parts: Splits) -> None:
     "changes",
     [
         {"imputation": "own"},
+        {"imputation": "auto"},  # where no trees are grown anyway
         {"imputer": "features"},
         {"prior_a": "paper"},  # people may misstate
         {"withholding_depends_on": ("x0",)},

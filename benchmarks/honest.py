@@ -67,7 +67,7 @@ def one_seed(group: str, lambdas: tuple[float, ...], rows: int, seed: int) -> li
                 lines.append(
                     {"imputation": imputation, "λ": weight, "part": part,
                      "imputed": deo(decided[k], believed), "true": deo(decided[k], cells),
-                     "withheld": withheld[k]["y"]["1"]["unavailable"]["mean"]}
+                     "withheld": list(withheld[k]["y"].values())[1]["unavailable"]["mean"]}
                 )  # fmt: skip
     return lines
 

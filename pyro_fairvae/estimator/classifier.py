@@ -28,7 +28,7 @@ from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import TARGETS, check_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
-from pyro_fairvae.estimator.state import restore_estimator, restored_fit, stored_model
+from pyro_fairvae.estimator.state import restore_estimator, restored_fit
 from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
     NOBODY,
@@ -684,18 +684,8 @@ class FairSSVAEClassifier(TableClassifier):
         there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
         return without_columns(X, self.proxy_encoder_.names) if there else X
 
-    def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Write a folder of JSON and safetensors, from which :meth:`load` restores the same model.
-
-        Parameters
-        ----------
-        folder : path
-            Created if it does not exist.
-        overwrite : bool
-            Whether to replace a model in the folder.
-        """
-        check_is_fitted(self)
-        stored_model(self, self.fit_).save(Path(folder), overwrite)
+    def _decider(self) -> Fit:
+        return self.fit_
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:

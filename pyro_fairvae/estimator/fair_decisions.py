@@ -29,7 +29,7 @@ from pyro_fairvae.estimator.imputation import (
     imputed,
     recalibrated_labels,
 )
-from pyro_fairvae.estimator.state import restore_estimator, stored_model
+from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import check_groups, check_labels, random_seed
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
@@ -327,7 +327,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             self._adjustment = np.concatenate([self._adjustment, adjustment[1:]])
             known = np.array([len(self.frontier_) - 1])
         self.selected_ = int(known[0])
-        self._warn_if_above(self.selected_, max_disparity)
+        reached = float(self.frontier_["disparity"][self.selected_])
+        if reached > max_disparity * 1.05:
+            warnings.warn(
+                f"decisions cannot be settled at a disparity of {max_disparity}: they come as near as "
+                f"{reached:.3f}.",
+                stacklevel=2,
+            )
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -364,28 +370,14 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         inputs = self._inputs(X)
         return self._cells(inputs, self._labels(X, inputs)).sum(1)
 
-    def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Write a folder of JSON and safetensors, from which :meth:`load` restores the same decisions.
-
-        Possible for boosted trees, ``estimator=None``. A classifier that was given is code, which such a
-        folder does not hold: pickle the whole model instead, with :mod:`pickle` or ``joblib``.
-
-        Parameters
-        ----------
-        folder : path
-            Created if it does not exist.
-        overwrite : bool
-            Whether to replace a model in the folder.
-        """
-        check_is_fitted(self)
+    def _decider(self) -> TreeDecisions:
         require(
             isinstance(self.labeller_, CrossFittedTrees),
             f"decisions of {type(self.estimator).__name__} cannot be saved without code; use joblib.dump, or "
             "estimator=None for boosted trees.",
         )
         assert isinstance(self.labeller_, CrossFittedTrees)
-        decider = TreeDecisions(self.labeller_, self.grouper_, self.recalibration_, self._adjustment)
-        stored_model(self, decider).save(Path(folder), overwrite)
+        return TreeDecisions(self.labeller_, self.grouper_, self.recalibration_, self._adjustment)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,13 @@ from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
+from pyro_fairvae.estimator.state import stored_model
+from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.storage.contents import TreeDecisions
 
 AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
 
@@ -31,7 +35,7 @@ class WithholdingWarning(UserWarning):
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """Rows that no member was fitted to, by which one is selected with confidence."""
+    """Rows by which a member is selected with confidence, scored by models that were not fitted on them."""
 
     label: np.ndarray  # NaN where it is not stated
     group: np.ndarray  # the same
@@ -152,6 +156,26 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
 
+    @abstractmethod
+    def _decider(self) -> Fit | TreeDecisions:
+        """What decides, in the form that is stored."""
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write a folder of JSON and safetensors, from which ``load`` restores the same model.
+
+        :class:`~pyro_fairvae.FairDecisions` around another classifier than boosted trees cannot be saved so,
+        since such a folder holds no code: use :mod:`pickle` or ``joblib``.
+
+        Parameters
+        ----------
+        folder : path
+            Created if it does not exist.
+        overwrite : bool
+            Whether to replace a model in the folder.
+        """
+        check_is_fitted(self)
+        stored_model(self, self._decider()).save(Path(folder), overwrite)
+
     def _require_groups(self) -> None:
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
 
@@ -188,19 +212,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=4,
             )
         chosen = int(within.idxmax() if len(within) else targets.idxmin())
-        self._warn_if_above(chosen, limit)
-        return chosen
-
-    def _warn_if_above(self, member: int, limit: float) -> None:
-        """Warn if a member's disparity is above a limit by more than chance."""
-        line = self.frontier_.iloc[member]
+        line = self.frontier_.iloc[chosen]
         if line["disparity"] - 2 * line["standard_error"] > limit:
             warnings.warn(
                 f"decisions settled at {line['target']:g} have a disparity of {line['disparity']:.3f} "
-                f"(standard error {line['standard_error']:.3f}) on rows that they were not fitted to: "
-                "deterministic decisions came no nearer.",
-                stacklevel=5,
+                f"(standard error {line['standard_error']:.3f}): deterministic decisions came no nearer.",
+                stacklevel=4,
             )
+        return chosen
 
     def _frame(self, X: Any) -> pd.DataFrame:
         """X as a table with the columns seen in fitting, by name or, where there are none, by place."""

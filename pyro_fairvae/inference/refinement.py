@@ -57,7 +57,7 @@ def refine_channels(
             table.y_obs,
             [encoding.heads.class_logits for encoding in encoded]
             if label is None
-            else [label.log().expand(members, *label.shape)],
+            else [label.clamp(min=1e-12).log().expand(members, *label.shape)],
         ),
     ]
     if guide.channel_a.by_label or (guide.conditions is not None and guide.conditions.classes):

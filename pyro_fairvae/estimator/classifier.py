@@ -255,7 +255,6 @@ class FairSSVAEClassifier(TableClassifier):
             If tables, labels, groups or parameters cannot be used; raised before training begins.
         """
         targets, lambdas = self._members()
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
         if sensitive_features is None:
             if targets or any(lambdas):
                 warnings.warn(
@@ -263,6 +262,7 @@ class FairSSVAEClassifier(TableClassifier):
                     stacklevel=2,
                 )
             targets, lambdas = (), (0.0,)
+        given = self._given_table(X, y, sensitive_features, proxy_proba)
         device = resolve_device(self.device)
         table = given.coded
         seed = random_seed(self.random_state)

@@ -1,11 +1,13 @@
 r"""Labels and groups of rows that do not state them, from models that were not fitted on the rows.
 
 The label is that of a cross-fitted classifier, recalibrated while P(ỹ|y) is learned. Who withholds,
-P(ã|a), is learned from cross-fitted scores of the group given x. P(a|x,y) is learned from rows that state
-both, weighed by 1/P(stated|a), and then
+P(ã|a), or P(ã|a,v) where withholding depends on v, is learned from cross-fitted scores of the group given x.
+P(a|x,y) is learned from rows that state both, weighed by 1/P(stated|a,v), and then
 
-.. math:: P(y, a|x, \tilde y, \tilde a) \propto P(y|x) P(\tilde y|y) P(a|x,y) P(\tilde a|a).
+.. math:: P(y, a|x, \tilde y, \tilde a) \propto P(y|x) P(\tilde y|y) P(a|x,y) P(\tilde a|a,v).
 
+v may have the label. Where there are proxies u, P(a|x,u,y) imputes in place of P(a|x,y); decisions are made by
+the latter, P(y, a|x).
 Nothing here knows of fairness.
 """
 
@@ -31,9 +33,7 @@ from pyro_fairvae.posterior.scored_rows import recalibrated
 from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 
-# P(stated|a), whose inverse are weights, is taken to be at least this; P(stated|a,v) more, since by it a few
-# people could weigh as much as all others.
-LEAST_STATED, LEAST_STATED_BY_ROW = 0.01, 0.05
+LEAST_STATED = 0.01  # P(stated|a), whose inverse are weights, is taken to be at least this
 FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
 DRAWS = 300  # of each chain, of the posteriors of who withholds
 
@@ -136,12 +136,7 @@ class GroupImputer:
             table,
         )
         known = np.where((stated < groups) & (y_obs < classes), stated, groups)
-        weight = np.zeros(len(known))
-        rows = np.flatnonzero(stated < groups)
-        likelihood = _likelihood(withholding, table)
-        of_label = np.minimum(y_obs, likelihood.shape[1] - 1)
-        least = LEAST_STATED if dependence is None else LEAST_STATED_BY_ROW
-        weight[rows] = 1 / likelihood[rows, of_label[rows], stated[rows]].clip(min=least)
+        weight = _weights(withholding, table, stated)
 
         def grow(columns: np.ndarray, kinds: np.ndarray) -> CrossFittedTrees:
             scored = _scored(columns, label)
@@ -306,6 +301,26 @@ def _likelihood(withholding: Calibrated, table: Observed) -> np.ndarray:
     if withholding.by_row is not None:
         return withholding.by_row.likelihood(table)
     return _mean_matrix(withholding)[:, table.a_obs.numpy()].T[:, None]
+
+
+def _weights(withholding: Calibrated, table: Observed, stated: np.ndarray) -> np.ndarray:
+    """1/P(stated|a,v) of rows that state their group, as a multiple of its mean over groups, else 0.
+
+    P(a|x,y) depends on how the weights of groups differ at the same v and label alone; so much as people with
+    this v state less than others need not make a few of them count for many.
+    """
+    rows = np.flatnonzero(stated < table.groups)
+    weight = np.zeros(len(stated))
+    if withholding.by_row is None:
+        names = list(table.group_attributes.outcome_names)
+        whole = [names.index(name) for name in table.group_attributes.group_names]
+        states = _mean_matrix(withholding)[np.arange(table.groups), whole].clip(min=LEAST_STATED)
+        weight[rows] = 1 / states[stated[rows]]
+    else:
+        rates = withholding.by_row.stated(table).clip(min=LEAST_STATED)
+        of_label = np.minimum(table.y_obs.numpy(), rates.shape[1] - 1)[rows]
+        weight[rows] = rates[rows, of_label].mean(1) / rates[rows, of_label, stated[rows]]
+    return weight
 
 
 def _mean_matrix(posterior: Calibrated) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,6 +42,17 @@ class RowChannel:
             start += len(x)
             pieces.append(self._of(x.to(self.matrix), observed))
         return torch.cat(pieces).cpu().numpy()
+
+    def stated(self, table: Observed) -> np.ndarray:
+        """P(all attributes are stated|a,v) of each row, (rows, classes, groups), where nobody misstates."""
+        attributes = self.channel.attributes
+        names = list(attributes.outcome_names)
+        own = [names.index(group) for group in attributes.group_names]
+        rates = [
+            self.likelihood(replace(table, a_obs=torch.full_like(table.a_obs, outcome)))[..., group]
+            for group, outcome in enumerate(own)
+        ]
+        return np.stack(rates, axis=-1)
 
     def _of(self, x: Tensor, observed: Tensor) -> Tensor:
         shape = self.effects.shape[:2]

@@ -89,13 +89,12 @@ def once(
 def rates(many: JointFit, table: int, truth: dict[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
     """A line for each outcome of each row of a data set's channels: posterior, the guide's mean, truth."""
     lines = []
-    guide = many.fit.program.guide
+    guide = many.fit.at_chosen_epoch().guide
     members = len(many.fit.lambdas) // next(iter(many.calibrated.values())).bins.counts.shape[0]
-    with many.fit.at_chosen_epoch():
-        means = {
-            channel.name: [guide.sites.mean(site)[:, 0].detach().cpu() for site in channel.sites]
-            for channel in (guide.channel_a, guide.channel_y)
-        }
+    means = {
+        channel.name: [guide.sites.mean(site)[:, 0].detach().cpu() for site in channel.sites]
+        for channel in (guide.channel_a, guide.channel_y)
+    }
     for name, calibrated in many.calibrated.items():
         channel = calibrated.draws.channel
         known = channel.row_probabilities(truth[name])

@@ -25,6 +25,7 @@ from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.contents import TreeDecisions
+from pyro_fairvae.storage.stored_model import StoredModel
 
 AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
 
@@ -78,7 +79,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         anew = object.__new__(type(self))
         anew.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         anew._learn(X, y, *others)
-        self.__dict__ = vars(anew)
+        self.__dict__ = anew.__dict__
         return self
 
     def _as_fitted(self) -> Self:
@@ -196,8 +197,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         overwrite : bool
             Whether to replace a model in the folder.
         """
-        check_is_fitted(self)
-        stored_model(self, self._decider()).save(Path(folder), overwrite)
+        self.stored().save(Path(folder), overwrite)
+
+    def stored(self) -> StoredModel:
+        """The model in the form that all commands read and write."""
+        model = self._as_fitted()
+        return stored_model(model, model._decider())
 
     def _require_groups(self) -> None:
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")

@@ -154,8 +154,8 @@ class Program:
                 shared[id(value)] = nn.Parameter(
                     state.get(f"{part}.{name}", value).detach(), value.requires_grad
                 )
-            for name, value in module.named_buffers():
-                shared[id(value)] = state.get(f"{part}.{name}", value)
+            for name, buffer in module.named_buffers():
+                shared[id(buffer)] = state.get(f"{part}.{name}", buffer)
         return copy.deepcopy(self, shared)
 
     def heads(self, x: Features) -> Iterator[Encoded]:

@@ -182,12 +182,13 @@ def _pyro_alone() -> Iterator[None]:
     Pyro has entered them but would not leave them.
     """
     with PYRO.held():
-        entered = [(stack, list(stack)) for stack in (_PYRO_STACK, _DIM_ALLOCATOR._stack)]
+        stacks: tuple[list[Any], ...] = (_PYRO_STACK, _DIM_ALLOCATOR._stack)
+        entered = [list(stack) for stack in stacks]
         try:
             with pyro.get_param_store().scope():
                 yield
         finally:
-            for stack, before in entered:
+            for stack, before in zip(stacks, entered, strict=True):
                 stack[:] = before
 
 

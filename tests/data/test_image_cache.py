@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_fairvae.base import file_locks
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import image_cache
 from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images, decode
@@ -158,7 +159,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
 
 
 def test_without_locks_each_builds_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_cache, "fcntl", None)
+    monkeypatch.setattr(file_locks, "fcntl", None)
     assert torch.equal(cached_images(Counted(), NAMES, 8, tmp_path), truth())
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".lock", ".u8"]
 

@@ -53,7 +53,7 @@ def test_a_job_is_done_once(tmp_path: Path) -> None:
     assert said[2:] == ["2 of 2 done before"]
     assert calls(tmp_path) == {0: 1, 1: 1}
     content = json.loads((tmp_path / "jobs" / f"{jobs[0].key}.json").read_text())
-    assert content.keys() == {"version", "name", "config", "seconds", "record"}
+    assert content.keys() == {"sha256", "version", "name", "config", "seconds", "record"}
     assert content["config"] == jobs[0].config
 
 

@@ -28,8 +28,8 @@ def read_document(path: Path, schema: type[T], what: str, remedy: str = "", seal
         digest = content.pop("sha256", None)
         require(
             digest == digest_of(content),
-            f"{path} is damaged, was changed by hand, or is of an earlier version: its content does not "
-            f"match its SHA-256.{_then(remedy)}",
+            f"{path} is not {what}, is damaged, or is of an earlier version: its content does not match its "
+            f"SHA-256.{_then(remedy)}",
         )
     return check_document(content, schema, str(path), what, remedy)
 

@@ -151,7 +151,7 @@ class Store:
         digest, left = hashlib.sha256(), self.images * self.width
         with part.open("r+b") as file:
             while left:
-                piece = file.read(min(left, CHUNK_BYTES))
+                piece = file.read(min(left, 2**20))
                 digest.update(piece)
                 left -= len(piece)
             digest.update(all_written)

@@ -157,6 +157,21 @@ def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
     assert not calls(tmp_path)
 
 
+def test_a_record_of_which_a_byte_was_altered_is_refused(tmp_path: Path) -> None:
+    (job,) = make(tmp_path, None)
+    run([job], tmp_path)
+    path = tmp_path / "jobs" / f"{job.key}.json"
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        altered = bytes([*content[:place], content[place] ^ 1, *content[place + 1 :]])
+        if content[place : place + 1].isspace():
+            continue
+        path.write_bytes(altered)
+        with pytest.raises(InputError, match=rf"{re.escape(str(path))} is .* Delete it and start again\."):
+            run([job], tmp_path)
+    assert calls(tmp_path) == {0: 1}
+
+
 def test_a_file_of_another_config_is_refused(tmp_path: Path) -> None:
     one, other = make(tmp_path, None, None)
     run([one], tmp_path)

@@ -39,7 +39,6 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
-from pyro_fairvae.estimator.state import stored_model
 from pyro_fairvae.report import decision_table
 from pyro_fairvae.studies.deciding import DecideConfig, decide_run, decide_table
 
@@ -79,7 +78,10 @@ def run(arguments: argparse.Namespace) -> None:
 def _decide_table(
     arguments: argparse.Namespace, config: DecideConfig, device: torch.device, out: Path
 ) -> dict[str, Any]:
-    check_writable(out)
+    about = out.with_suffix(".json")
+    require(out != about, f"labels are written as CSV, got {out}; name a file that ends in .csv.", "out")
+    for path in (out, about):
+        check_writable(path, arguments.model, arguments.data)
     model = FairSSVAEClassifier.load(arguments.model, str(device))
     table = read_for(model, arguments.data)
     source = reading_of(model)
@@ -94,4 +96,4 @@ def _decide_table(
             take_columns(table, labels, "label").iloc[:, 0] if labels else None,
             take_columns(table, groups, "group") if groups and model.knows_groups_ else None,
         )
-        return decide_table(stored_model(model, model.fit_), rows, config, out, report)
+        return decide_table(model.stored(), rows, config, out, report)

@@ -18,6 +18,7 @@ import argparse
 from pathlib import Path
 
 from pyro_fairvae.run.command import add_options, add_suggest, given_options
+from pyro_fairvae.run.user_table import check_writable
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import make_folder
@@ -54,6 +55,9 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.out is not None or len(arguments.models) == 1,
         f"{len(arguments.models)} models were given; name a folder for their figures with --out.",
     )
+    if arguments.arviz is not None:
+        for model in arguments.models:
+            check_writable(arguments.arviz, model)
     inspected = inspect_models(arguments.models, config)
     out = arguments.out or arguments.models[0]
     make_folder(out)

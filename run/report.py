@@ -13,6 +13,7 @@ from pathlib import Path
 from pyro_fairvae.run.user_table import check_writable, warnings_in_words
 
 from pyro_fairvae.auditing import Audit
+from pyro_fairvae.base.folders import is_current_file
 from pyro_fairvae.report import write_model_page
 from pyro_fairvae.storage.model_folder import AUDIT, PAGE
 from pyro_fairvae.storage.stored_model import load_model
@@ -34,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     model = load_model(arguments.model)
     out = arguments.out or arguments.model / PAGE
-    check_writable(out)
     path = arguments.audit or arguments.model / AUDIT
-    audit = Audit.read(path) if arguments.audit or path.exists() else None
+    check_writable(out, arguments.model, path)
+    audit = Audit.read(path) if arguments.audit or is_current_file(path) else None
     with warnings_in_words():
         write_model_page(out, model, audit, str(arguments.model))
     print(f"The report is {out}")

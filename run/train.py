@@ -48,17 +48,16 @@ from pyro_fairvae.report import (
     suggestion_table,
     withholding_table,
 )
-from pyro_fairvae.studies.config import TrainConfig, read_options
-from pyro_fairvae.studies.single_run import (
+from pyro_fairvae.storage.model_folder import (
     CHECK_FIGURE,
     EFFECTS_FIGURE,
     FACES_FIGURE,
     FRONTIER_FIGURE,
     POSTERIOR_FIGURE,
     TRAINING_FIGURE,
-    RunResult,
-    train_run,
 )
+from pyro_fairvae.studies.config import TrainConfig, read_options
+from pyro_fairvae.studies.single_run import RunResult, train_run
 
 PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
 

@@ -15,12 +15,15 @@ import torch
 from pyro_fairvae.run.command import add_machine, prepare, report
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.files import check_replaceable
 from pyro_fairvae.data.table_files import read_table
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.loading import load_estimator
 from pyro_fairvae.estimator.table_classifier import WithholdingWarning
 from pyro_fairvae.estimator.validation import names_of
+from pyro_fairvae.inference.checkpoint import CHECKPOINT
+from pyro_fairvae.storage.model_folder import MODEL, RUN
 
 Estimator = FairSSVAEClassifier | FairDecisions
 
@@ -49,7 +52,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def open_model(arguments: argparse.Namespace) -> tuple[Estimator, pd.DataFrame]:
     """The model with its member chosen, and the table, read in the same way as the model's training table."""
     if arguments.out is not None:
-        check_writable(arguments.out)
+        check_writable(arguments.out, arguments.model, arguments.data)
     device: torch.device = prepare(arguments)
     model = load_estimator(arguments.model, str(device))
     if arguments.lambda_ is not None:
@@ -70,9 +73,12 @@ def read_for(model: Estimator, data: Path) -> pd.DataFrame:
     return read_table(data, source.get("missing", ()), source.get("values", ()), text)
 
 
-def check_writable(path: Path) -> None:
-    """Raise :class:`InputError` before the work starts if a file cannot be written."""
-    require(not path.is_dir(), f"cannot write {path}: it is a folder; name a file.")
+def check_writable(path: Path, model: Path, *read: Path) -> None:
+    """Raise :class:`InputError` before the work starts if a file cannot be written, or must not be.
+
+    Files of the model and others that are ``read`` are not replaced.
+    """
+    check_replaceable(path, *read, *(model / name for name in (*MODEL, *RUN, CHECKPOINT)))
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as reason:

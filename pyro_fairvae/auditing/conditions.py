@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,9 +48,7 @@ class AuditedConditions:
         encoder, x = None, np.zeros((len(rows), 0), dtype=np.float32)
         if X is not None:
             frame = as_frame(X)[kept]
-            with warnings.catch_warnings():  # columns that say nothing are no news here
-                warnings.simplefilter("ignore", UserWarning)
-                encoder = TableEncoder.learn(frame)
+            encoder = TableEncoder.learn(frame, warn=False)  # columns that say nothing are no news here
             x = encoder.encode(frame)
         table = Observed(
             torch.from_numpy(x),

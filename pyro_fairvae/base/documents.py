@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -9,25 +10,51 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.files import write_json
+from pyro_fairvae.base.folders import read_current
 
 T = TypeVar("T")
 
 
-def read_document(path: Path, schema: type[T], what: str, remedy: str = "") -> T:
-    """Read a JSON file as ``schema``, a type that msgspec supports.
+def read_document(path: Path, schema: type[T], what: str, remedy: str = "", sealed: bool = False) -> T:
+    """Read a JSON file as ``schema``, a type that msgspec supports, ``sealed`` if by :func:`write_sealed`.
 
     A file that is missing, damaged or of another kind raises :class:`InputError`, which states what the file
     should be (``what``) and what to do about it (``remedy``).
     """
-    return check_document(read_json(path, what, remedy), schema, str(path), what, remedy)
+    content = read_json(path, what, remedy)
+    if sealed and isinstance(content, dict):
+        digest = content.pop("sha256", None)
+        require(
+            digest == digest_of(content),
+            f"{path} is not {what}, is damaged, or is of an earlier version: its content does not match its "
+            f"SHA-256.{_then(remedy)}",
+        )
+    return check_document(content, schema, str(path), what, remedy)
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with the SHA-256 of its content."""
+    content = as_read(content)
+    write_json(path, {"sha256": digest_of(content)} | content)
+
+
+def as_read(content: Any) -> Any:
+    """JSON content as a reader gets it, with None for numbers that are not finite."""
+    return json.loads(json.dumps(content), parse_constant=lambda _: None)
+
+
+def digest_of(content: Any) -> str:
+    """The SHA-256 of JSON content as it is read."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_json(path: Path, what: str, remedy: str = "") -> Any:
     """Read a JSON file without validating its content."""
     try:
         # The standard library's parser returns numbers as its writer wrote them; NaN is rejected.
-        return json.loads(path.read_bytes().decode("utf-8"), parse_constant=_refuse)
+        return json.loads(read_current(path).decode("utf-8"), parse_constant=_refuse)
     except OSError as reason:
         raise InputError(f"cannot read {path}, {what}: {reason.strerror}.{_then(remedy)}") from reason
     except (ValueError, RecursionError) as reason:

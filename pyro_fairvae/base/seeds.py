@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from pyro_fairvae.base.threads import GENERATORS
 
 
 def derive_seed(*parts: int) -> int:
@@ -16,12 +18,34 @@ def derive_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(list(parts)).generate_state(1)[0])
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
+class SeededDraws:
+    """Draws on the CPU and on every CUDA device that depend on ``seed`` alone, and on earlier ones of these.
+
+    They are made inside ``with draws.held():``, where other threads wait for their turn; each such block goes
+    on where the last one ended.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._states: tuple[Tensor, list[Tensor]] | None = None  # of the CPU and of CUDA devices
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """PyTorch's global generators make these draws inside the ``with`` block."""
+        with GENERATORS.held(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            if self._states is None:
+                torch.manual_seed(self._seed)
+            else:
+                of_cpu, of_cuda = self._states
+                torch.set_rng_state(of_cpu)
+                torch.cuda.set_rng_state_all(of_cuda)
+            yield
+            self._states = torch.get_rng_state(), torch.cuda.get_rng_state_all()
+
+
+def seeded(seed: int) -> AbstractContextManager[None]:
     """Draws on the CPU and on every CUDA device depend on ``seed`` alone inside the ``with`` block."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
+    return SeededDraws(seed).held()
 
 
 class MemberNoise:

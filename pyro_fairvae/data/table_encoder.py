@@ -113,7 +113,10 @@ class TableEncoder:
 
     @staticmethod
     def learn(
-        table: pd.DataFrame, most_categories: int = MOST_CATEGORIES, keep_all: bool = False
+        table: pd.DataFrame,
+        most_categories: int = MOST_CATEGORIES,
+        keep_all: bool = False,
+        warn: bool = True,
     ) -> TableEncoder:
         """Learn from a table; uninformative columns are left out, with a warning that names them.
 
@@ -134,9 +137,9 @@ class TableEncoder:
                 numbers += _learn_number(name, column, left_out, keep_all)
             else:
                 categories += _learn_category(name, column, most_categories, left_out)
-        if left_out:
+        if left_out and warn:
             reasons = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
-            warnings.warn(f"columns that say nothing are left out: {reasons}.", stacklevel=3)
+            warnings.warn(f"columns that say nothing are left out: {reasons}.", stacklevel=5)
         require(
             bool(numbers or categories),
             f"none of the {len(names)} columns can be used ({shorten(names)}): "

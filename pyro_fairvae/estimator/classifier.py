@@ -262,6 +262,12 @@ class FairSSVAEClassifier(TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used; raised before training begins.
         """
+        self.refit(X, y, sensitive_features, proxy_proba)
+        if self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
+        return self
+
+    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
         whole = as_frame(X)
@@ -275,7 +281,7 @@ class FairSSVAEClassifier(TableClassifier):
             if targets or any(given):
                 warnings.warn(
                     "no sensitive_features were given: one member is fitted, with λ = 0, without fairness.",
-                    stacklevel=2,
+                    stacklevel=4,
                 )
             targets, given = (), (0.0,)
         a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
@@ -330,10 +336,7 @@ class FairSSVAEClassifier(TableClassifier):
         self._judge(validation, cells)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
-            warnings.warn(check["says"], WithholdingWarning, stacklevel=2)
-        if self.checkpoint is not None:
-            Path(self.checkpoint).unlink(missing_ok=True)
-        return self
+            warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
 
     def _proxy_table(
         self,
@@ -606,8 +609,9 @@ class FairSSVAEClassifier(TableClassifier):
         ndarray, (rows, classes)
             In the order of ``classes_``; rows sum to 1.
         """
-        x = self._encoded(X)
-        logits = [heads.class_logits[self.selected_].cpu() for heads in self.fit_.heads(x)]
+        model = self._as_fitted()
+        heads_of_rows = model.fit_.heads(model._encoded(X))
+        logits = [heads.class_logits[model.selected_].cpu() for heads in heads_of_rows]
         return torch.cat(logits).double().softmax(-1).numpy()
 
     @torch.no_grad()
@@ -632,20 +636,16 @@ class FairSSVAEClassifier(TableClassifier):
         InputError
             If the model was fitted without groups, or a stated group is unknown to it.
         """
-        check_is_fitted(self)
-        self._require_groups()
-        x = self._encoded(X)
-        with self.fit_.at_chosen_epoch() as program:
-            if sensitive_features is None:
-                scores = [heads.group_logits[self.selected_].softmax(-1) for heads in self.fit_.heads(x)]
-                return torch.cat(scores).double().cpu().numpy()
-            table = self._observed(x, None, sensitive_features)
-            fit_ = self.fit_
-            pieces = [
-                encoding.log_joint_a[self.selected_].softmax(-1)
-                for _, encoding in program.encode(table.to(fit_.device, fit_.dtype))
-            ]
-            return torch.cat(pieces).double().cpu().numpy()
+        model = self._as_fitted()
+        model._require_groups()
+        x, member = model._encoded(X), model.selected_
+        program = model.fit_.at_chosen_epoch()
+        if sensitive_features is None:
+            scores = [heads.group_logits[member].softmax(-1) for heads in program.heads(x)]
+            return torch.cat(scores).double().cpu().numpy()
+        table = model._observed(x, None, sensitive_features).to(model.fit_.device, model.fit_.dtype)
+        pieces = [encoding.log_joint_a[member].softmax(-1) for _, encoding in program.encode(table)]
+        return torch.cat(pieces).double().cpu().numpy()
 
     def observed(self, X: Any, y: Any = None, sensitive_features: Any = None) -> Observed:
         """Rows in the form that ``fit_`` takes, with labels and groups if they are given.

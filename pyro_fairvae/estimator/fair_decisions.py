@@ -171,6 +171,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used.
         """
+        return self.refit(X, y, sensitive_features)
+
+    def _learn(self, X: Any, y: Any, sensitive_features: Any = None) -> None:
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
         targets = self._checked_targets()
@@ -202,7 +205,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         else:
             warnings.warn(
                 "no sensitive_features were given: decisions are those of the classifier, without fairness.",
-                stacklevel=2,
+                stacklevel=4,
             )
             self._adjustment = np.zeros((1, len(classes), len(classes), 1))
             known = y_obs < len(classes)
@@ -215,8 +218,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.draws_ = keep_calibrated(withholding)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
-            warnings.warn(check["says"], WithholdingWarning, stacklevel=2)
-        return self
+            warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
 
     def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
         """Fit the classifier in folds; its scores of every row by the copy that was not fitted on it."""
@@ -349,8 +351,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         ndarray, (rows, classes)
             In the order of ``classes_``; rows sum to 1.
         """
-        check_is_fitted(self)
-        return self._labels(X, self._inputs(X))
+        model = self._as_fitted()
+        return model._labels(X, model._inputs(X))
 
     def predict_groups_proba(self, X: Any) -> np.ndarray:
         """P(a|x), by the features alone.
@@ -365,10 +367,10 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         ndarray, (rows, groups)
             In the order of ``groups_``.
         """
-        check_is_fitted(self)
-        self._require_groups()
-        inputs = self._inputs(X)
-        return self._cells(inputs, self._labels(X, inputs)).sum(1)
+        model = self._as_fitted()
+        model._require_groups()
+        inputs = model._inputs(X)
+        return model._cells(inputs, model._labels(X, inputs)).sum(1)
 
     def _decider(self) -> TreeDecisions:
         require(

@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.contents import TreeDecisions
+from pyro_fairvae.storage.stored_model import StoredModel
 
 AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
 
@@ -66,6 +67,29 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     posterior_: PosteriorSummary
 
     @abstractmethod
+    def _learn(self, X: Any, y: Any, *others: Any) -> None:
+        """Fit, and set the fitted attributes."""
+
+    def refit(self, X: Any, y: Any, *others: Any) -> Self:
+        """As ``fit``, which calls it, but a checkpoint is kept.
+
+        All fitted attributes change at once when fitting has succeeded: until then, and if it fails, the
+        estimator decides as before.
+        """
+        anew = object.__new__(type(self))
+        anew.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        anew._learn(X, y, *others)
+        self.__dict__ = anew.__dict__
+        return self
+
+    def _as_fitted(self) -> Self:
+        """The estimator as it is now, which neither a refit nor a selection in another thread changes."""
+        check_is_fitted(self)
+        now = object.__new__(type(self))
+        now.__dict__ = dict(vars(self))
+        return now
+
+    @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
         """The scores that decide, (rows, classes)."""
 
@@ -101,8 +125,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         ndarray, (rows,)
             Values of ``classes_``.
         """
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self._scores(X).argmax(1)])
+        model = self._as_fitted()
+        return np.asarray(model.classes_[model._scores(X).argmax(1)])
 
     def decision_function(self, X: Any) -> np.ndarray:
         r"""The scores that decide.
@@ -127,8 +151,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             With two classes, s of the second minus s of the first, (rows,): the decision is the second class
             where it is positive. With more classes, s itself, (rows, classes).
         """
-        check_is_fitted(self)
-        scores = self._scores(X)
+        scores = self._as_fitted()._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -148,13 +171,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         float
             The share of labelled rows with a correct decision.
         """
-        decided = self.predict(X)
-        codes, _ = code_labels(y, self.classes_)
+        model = self._as_fitted()
+        decided = model.predict(X)
+        codes, _ = code_labels(y, model.classes_)
         require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
-        known = codes < len(self.classes_)
+        known = codes < len(model.classes_)
         require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(accuracy_score(self.classes_[codes[known]], decided[known], sample_weight=weight))
+        return float(accuracy_score(model.classes_[codes[known]], decided[known], sample_weight=weight))
 
     @abstractmethod
     def _decider(self) -> Fit | TreeDecisions:
@@ -173,8 +197,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         overwrite : bool
             Whether to replace a model in the folder.
         """
-        check_is_fitted(self)
-        stored_model(self, self._decider()).save(Path(folder), overwrite)
+        self.stored().save(Path(folder), overwrite)
+
+    def stored(self) -> StoredModel:
+        """The model in the form that all commands read and write."""
+        model = self._as_fitted()
+        return stored_model(model, model._decider())
 
     def _require_groups(self) -> None:
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")

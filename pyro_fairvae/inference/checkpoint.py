@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import torch
 
 from pyro_fairvae.base.documents import check_document
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.schema.documents import CheckpointHeader
 
 CHECKPOINT = "checkpoint.pt"  # its name in a folder
 A_CHECKPOINT = "a checkpoint"
+MAGIC = b"checkpoint of pyro_fairvae, SHA-256 "
 REMEDY = "Delete it to start anew."
 
 
@@ -26,14 +28,28 @@ def save(path: Path, config: dict[str, Any], state: dict[str, Any]) -> None:
     """Write a checkpoint of ``state`` together with the config that it belongs to."""
     buffer = io.BytesIO()
     torch.save({"config": config, "state": state}, buffer)
-    write_whole(path, buffer.getvalue())
+    content = buffer.getvalue()
+    write_whole(path, MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def _checked(path: Path) -> bytes:
+    """The content of a checkpoint, which must match its SHA-256."""
+    head, _, content = path.read_bytes().partition(b"\n")
+    require(
+        head == MAGIC + hashlib.sha256(content).hexdigest().encode(),
+        f"{path} is not {A_CHECKPOINT}, is damaged, or is of an earlier version: it does not match its "
+        f"SHA-256. {REMEDY}",
+    )
+    return content
 
 
 def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Read the state of a checkpoint, which must have the same config. Runs no code from the file."""
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        content = torch.load(io.BytesIO(_checked(path)), map_location=device, weights_only=True)
         header, state = {"config": content["config"]}, dict(content["state"])
+    except InputError:
+        raise
     except Exception as reason:  # a damaged file can raise almost any exception
         raise InputError(f"{path} is not {A_CHECKPOINT}, or is damaged. {REMEDY}") from reason
     saved = check_document(header, CheckpointHeader, str(path), A_CHECKPOINT, REMEDY).config

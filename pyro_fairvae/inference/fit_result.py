@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +13,8 @@ from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.encoder import Encoded
-from pyro_fairvae.nn.members import evaluating
 from pyro_fairvae.risks import impute
-from pyro_fairvae.schema.observed import Features, Observed, in_pieces
+from pyro_fairvae.schema.observed import Features, Observed
 
 
 @dataclass
@@ -76,9 +74,9 @@ class Fit:
     adjustment: Tensor | None = None  # (members, classes, classes y, groups)
     targets: tuple[float | None, ...] | None = None
 
-    def at_chosen_epoch(self) -> AbstractContextManager[Program]:
-        """Context manager: the program with the parameters of the chosen epochs inside the ``with`` block."""
-        return self.program.holding(self.chosen)
+    def at_chosen_epoch(self) -> Program:
+        """A program with the parameters of the chosen epochs."""
+        return self.program.with_state(self.chosen)
 
     @property
     def device(self) -> torch.device:
@@ -120,8 +118,4 @@ class Fit:
 
     def heads(self, x: Features) -> Iterator[Encoded]:
         """Encoder outputs for the features, in chunks of rows; ``x`` as in :class:`Batch`."""
-        guide = self.program.guide
-        for piece in in_pieces(x):
-            with evaluating(guide.encoder):
-                heads = guide.heads(piece.to(self.device, self.dtype))
-            yield heads
+        return self.program.heads(x)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.schedules import cosine_share
-from pyro_fairvae.base.seeds import seeded
+from pyro_fairvae.base.seeds import SeededDraws
 from pyro_fairvae.inference.optimizer import clip_members
 
 
@@ -30,13 +30,14 @@ def minimise(
     trained = [param for group in optimizer.param_groups for param in group["params"]]
     for epoch in range(epochs):
         steps = batches(epoch)
-        with seeded(noise(epoch)):
-            for step, index in enumerate(steps):
-                done = (epoch + step / len(steps)) / epochs
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * cosine_share(done)
-                optimizer.zero_grad()
+        draws = SeededDraws(noise(epoch))
+        for step, index in enumerate(steps):
+            done = (epoch + step / len(steps)) / epochs
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * cosine_share(done)
+            optimizer.zero_grad()
+            with draws.held():
                 loss(index, done).sum().backward()
-                if clip is not None:
-                    clip_members([param.grad for param in trained if param.grad is not None], clip)
-                optimizer.step()
+            if clip is not None:
+                clip_members([param.grad for param in trained if param.grad is not None], clip)
+            optimizer.step()

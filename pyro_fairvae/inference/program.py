@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
 from pyro.params.param_store import param_with_module_name
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed
@@ -17,11 +17,11 @@ from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.nn.conditions import Conditions, crossed_columns
-from pyro_fairvae.nn.encoder import Encoder
+from pyro_fairvae.nn.encoder import Encoded, Encoder
 from pyro_fairvae.nn.members import Members, evaluating
 from pyro_fairvae.nn.trunks import decoders, trunks
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Batch, Columns, Observed
+from pyro_fairvae.schema.observed import Batch, Columns, Features, Observed, in_pieces
 
 
 class Program:
@@ -98,6 +98,7 @@ class Program:
             conditions,
             proxies=proxies > 0,
         )
+        self.train(False)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Program:
         self.model.to(device, dtype)
@@ -140,15 +141,30 @@ class Program:
                 {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
             )
 
-    @contextmanager
-    def holding(self, state: dict[str, Tensor]) -> Iterator[Program]:
-        """Replace some or all parameters by those of ``state`` inside the ``with`` block."""
-        original = {name: value.clone() for name, value in self.state().items()}
-        self.load_state(original | state)
-        try:
-            yield self
-        finally:
-            self.load_state(original)
+    def train(self, mode: bool = True) -> None:
+        """Set the networks to training mode; those of a program that is not in training are not in it."""
+        self.model.train(mode)
+        self.guide.train(mode)
+
+    def with_state(self, state: dict[str, Tensor]) -> Program:
+        """A program with some or all parameters in place of its own, those of ``state`` themselves."""
+        shared: dict[int, Tensor] = {}
+        for part, module in (("model", self.model), ("guide", self.guide)):
+            for name, value in module.named_parameters():
+                shared[id(value)] = nn.Parameter(
+                    state.get(f"{part}.{name}", value).detach(), value.requires_grad
+                )
+            for name, buffer in module.named_buffers():
+                shared[id(buffer)] = state.get(f"{part}.{name}", buffer)
+        return copy.deepcopy(self, shared)
+
+    def heads(self, x: Features) -> Iterator[Encoded]:
+        """Encoder outputs for the features, in chunks of rows; ``x`` as in :class:`Batch`."""
+        guide, like = self.guide, self.model.log_scale
+        for piece in in_pieces(x):
+            with evaluating(guide.encoder):
+                heads = guide.heads(piece.to(like.device, like.dtype))
+            yield heads
 
     def encode(self, table: Observed) -> Iterator[tuple[Batch, Encoding]]:
         """The encoding of all rows, a chunk at a time, with channels at their posterior means."""

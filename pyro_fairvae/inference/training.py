@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyro
 import torch
+from pyro.poutine.runtime import _DIM_ALLOCATOR, _PYRO_STACK
 from torch import Tensor
 
 from pyro_fairvae.base.errors import DivergedError, require
-from pyro_fairvae.base.seeds import MemberNoise, derive_seed, seeded
+from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
+from pyro_fairvae.base.threads import PYRO
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.data.batches import batches
 from pyro_fairvae.inference.fit_result import Fit
@@ -164,11 +167,29 @@ def fit(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
-    with pyro.get_param_store().scope():
+    with _pyro_alone():
         run = _Run(
             train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold, imputation
         )
         return run.go(after_epoch, state)
+
+
+@contextmanager
+def _pyro_alone() -> Iterator[None]:
+    """Pyro's globals belong to one fit inside the ``with`` block, and are as before however it ends.
+
+    Fits of other threads wait. Handlers and dimensions are restored, too, since an interrupt may come where
+    Pyro has entered them but would not leave them.
+    """
+    with PYRO.held():
+        stacks: tuple[list[Any], ...] = (_PYRO_STACK, _DIM_ALLOCATOR._stack)
+        entered = [list(stack) for stack in stacks]
+        try:
+            with pyro.get_param_store().scope():
+                yield
+        finally:
+            for stack, before in zip(stacks, entered, strict=True):
+                stack[:] = before
 
 
 class _Run:
@@ -228,6 +249,7 @@ class _Run:
     def go(self, after_epoch: Callable[[Progress], None] | None, state: dict[str, Any] | None) -> Fit:
         if state is not None:
             self.load_state(state)
+        self.program.train()
         while self.epoch < self.settings.epochs:
             self._refresh_propagated_labels()
             parts = self._train_epoch()
@@ -240,15 +262,15 @@ class _Run:
                 after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
-            with self.program.holding(chosen):
-                refine_channels(
-                    self.program,
-                    self.train,
-                    self._noise(2),
-                    self.settings.channel_steps,
-                    label=None if self.imputation is None else self.imputation.label,
-                )
-                chosen = _copy(self.program.state())
+            program = self.program.with_state(chosen)
+            refine_channels(
+                program,
+                self.train,
+                self._noise(2),
+                self.settings.channel_steps,
+                label=None if self.imputation is None else self.imputation.label,
+            )
+            chosen = _copy(program.state())
         adjustment = refine_decisions(
             self.program,
             self.train,
@@ -257,6 +279,7 @@ class _Run:
             self.settings.decision_steps,
             self.imputation,
         )
+        self.program.train(False)  # in which threads may share it
         return Fit(
             self.program,
             chosen,
@@ -271,15 +294,17 @@ class _Run:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
         sums: dict[str, Tensor] = {}
         noise = self._noise(3)
-        with seeded(derive_seed(self.seeds[0], self.epoch, 1)):  # of augmentation
-            order = self._order().tensor_split(self.steps, dim=-1)
-            for step, (index, batch) in enumerate(zip(order, self._batches(order), strict=True)):
-                done = (self.epoch + step / self.steps) / self.settings.epochs
-                measured = self.svi.step(self._with_imputations(batch, index), done, noise)
-                columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
-                columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
-                for name, column in columns.items():
-                    sums[name] = sums.get(name, 0) + column
+        draws = SeededDraws(derive_seed(self.seeds[0], self.epoch, 1))  # of augmentation
+        order = self._order().tensor_split(self.steps, dim=-1)
+        batches = self._batches(order)
+        for step, index in enumerate(order):
+            done = (self.epoch + step / self.steps) / self.settings.epochs
+            with draws.held():
+                measured = self.svi.step(self._with_imputations(next(batches), index), done, noise)
+            columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
+            columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
+            for name, column in columns.items():
+                sums[name] = sums.get(name, 0) + column
         return {name: total / self.steps for name, total in sums.items()}
 
     def _noise(self, purpose: int) -> MemberNoise:

@@ -104,7 +104,8 @@ def guide_draws(fit: Fit, channel: Channel, draws: int = 4000, seed: int = 0) ->
     >>> guide_draws(fitted, fitted.program.guide.channel_a, draws=50).of(0, "unavailable").shape
     (1, 50, 2)
     """
-    with fit.at_chosen_epoch() as program, seeded(seed):
+    program = fit.at_chosen_epoch()
+    with seeded(seed):
         rows = [
             program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-2)
             for site in channel.sites
@@ -117,7 +118,8 @@ def guide_effects(fit: Fit, draws: int = 1000) -> Effects:
     """Draws of w from the guide at the chosen epochs; its tables are members."""
     conditions = fit.program.guide.conditions
     assert conditions is not None
-    with fit.at_chosen_epoch() as program, seeded(0):
+    program = fit.at_chosen_epoch()
+    with seeded(0):
         site = program.guide.channel_a.withholding_site
         w = program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-3)
     return Effects(conditions.columns, conditions.relative(w).cpu().numpy()[None])

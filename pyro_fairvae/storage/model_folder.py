@@ -22,15 +22,26 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
 from pyro_fairvae import __version__
-from pyro_fairvae.base.documents import check_document, read_json
+from pyro_fairvae.base.documents import as_read, check_document, digest_of, read_json
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.base.files import json_text
+from pyro_fairvae.base.folders import alone_in, read_current, write_together
 from pyro_fairvae.schema.documents import ModelDocument, TreesDocument
 from pyro_fairvae.storage import version_1
 
 DOCUMENT, TENSORS, DRAWS = "model.json", "weights.safetensors", "draws.safetensors"
 TREES = "trees.json"
-AUDIT, PAGE = ABOUT = "audit.json", "report.html"  # files about a model that commands write beside it
+# Files about a model beside it, of ``fairvae train`` and of other commands.
+CONFIG, HISTORY, RESULTS, POSTERIOR = RUN = "config.json", "history.csv", "results.json", "posterior.json"
+AUDIT, PAGE = "audit.json", "report.html"
+FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
+FACES_FIGURE = "faces.png"
+CHECK_FIGURE, EFFECTS_FIGURE = "check.png", "effects.png"  # of withholding
+FIGURES = (
+    FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE, CHECK_FIGURE, EFFECTS_FIGURE,
+)  # fmt: skip
+ABOUT = (*RUN, AUDIT, PAGE, *FIGURES)
+MODEL = (DOCUMENT, TENSORS, DRAWS, TREES)
 MODEL_FORMAT, VERSION = "pyro_fairvae model", 2
 HEAD = ("format", "version", "library", "sha256")
 A_MODEL = "the description of a model of pyro_fairvae"
@@ -43,50 +54,70 @@ def write_model(
     draws: Mapping[str, np.ndarray],
     trees: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    about: Mapping[str, bytes | str] | None = None,
 ) -> None:
-    """Write a model; the document, which holds the digests of the tensors, is written last.
+    """Write a model, and files ``about`` it, in the place of a previous model and of what is about that.
 
-    Files about a previous model in the folder, ABOUT, are deleted.
+    The previous one is there until the new one is whole, wherever writing may end.
     """
-    require(
-        overwrite or not (folder / DOCUMENT).exists(),
-        f"{folder} already holds a model; pass overwrite=True to replace it, or choose another folder.",
-        "overwrite",
-        "out",
-    )
-    make_folder(folder)
     packed = {TENSORS: pack_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})}
     if draws:
         packed[DRAWS] = pack_arrays({name: np.ascontiguousarray(array) for name, array in draws.items()})
     if trees is not None:
         packed[TREES] = json.dumps(trees).encode()
     # Through JSON and back, so that the digest is the same when the document is read again.
-    body = json.loads(json.dumps(body), parse_constant=lambda _: None)
+    body = as_read(body)
     head = {
         "format": MODEL_FORMAT,
         "version": VERSION,
         "library": __version__,
-        "sha256": {DOCUMENT: _digest(body)}
+        "sha256": {DOCUMENT: digest_of(body)}
         | {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()},
     }
-    for name in (DOCUMENT, DRAWS, TREES, *ABOUT):
-        (folder / name).unlink(missing_ok=True)
-    for name, content in packed.items():
-        write_whole(folder / name, content)
-    write_json(folder / DOCUMENT, {**head, **body})
+    document = json_text({**head, **body})
+    with alone_in(folder):
+        check_free(folder, overwrite)
+        write_together(folder, {**packed, **(about or {}), DOCUMENT: document}, gone=(*MODEL, *ABOUT))
 
 
-def _digest(body: Mapping[str, Any]) -> str:
-    """The SHA-256 of a document without its head."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+def check_free(folder: Path, overwrite: bool = False) -> None:
+    """Raise if a folder holds a model that is not to be replaced."""
+    require(
+        overwrite or not (folder / DOCUMENT).exists(),
+        f"{folder} already holds a model; pass overwrite=True to replace it, or choose another folder.",
+        "overwrite",
+        "out",
+    )
 
 
 def read_model(
     folder: Path,
 ) -> tuple[ModelDocument, dict[str, Tensor], dict[str, np.ndarray], TreesDocument | None]:
     """The document, tensors, draws and trees of a model; raises an error that states what is wrong."""
-    for name in (DOCUMENT, TENSORS):
-        require((folder / name).is_file(), f"{folder} is not the folder of a model: it has no {name}.")
+    while True:
+        document = _bytes_of(folder, DOCUMENT)
+        try:
+            _bytes_of(folder, TENSORS)
+            return _read(folder)
+        except InputError:
+            if _bytes_of(folder, DOCUMENT) == document:
+                raise
+            # Another model has taken the place of the one that was being read.
+
+
+def _bytes_of(folder: Path, name: str) -> bytes:
+    """The content of a file that every model has."""
+    try:
+        return read_current(folder / name)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as reason:
+        raise InputError(f"{folder} is not the folder of a model: it has no {name}.") from reason
+    except OSError as reason:
+        raise InputError(f"cannot read {folder / name}: {reason.strerror}.") from reason
+
+
+def _read(
+    folder: Path,
+) -> tuple[ModelDocument, dict[str, Tensor], dict[str, np.ndarray], TreesDocument | None]:
     path = folder / DOCUMENT
     content = read_json(path, A_MODEL)
     require(
@@ -103,7 +134,7 @@ def read_model(
     expected = digests if isinstance(digests, dict) else {}
     require(
         expected.get(DOCUMENT)
-        == _digest({name: value for name, value in content.items() if name not in HEAD}),
+        == digest_of({name: value for name, value in content.items() if name not in HEAD}),
         f"{path} is damaged, or was changed by hand: its content does not match its SHA-256.",
     )
     tensors = _unpack(folder / TENSORS, expected, read_tensors)
@@ -125,7 +156,7 @@ def read_model(
 def _unpack(path: Path, expected: Mapping[str, Any], read: Any) -> Any:
     """The tensors of a file, which must have the SHA-256 that the document states."""
     try:
-        packed = path.read_bytes()
+        packed = read_current(path)
     except OSError as reason:
         raise InputError(f"cannot read {path}: {reason.strerror}.") from reason
     require(

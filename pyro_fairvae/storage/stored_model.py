@@ -149,8 +149,10 @@ class StoredModel:
         x = torch.from_numpy(self.columns.encode(table))
         return x if self.scores is None else self.scores.to_rows(x)
 
-    def save(self, folder: Path, overwrite: bool = False) -> None:
-        """Write the folder, from which :func:`load_model` restores the same model."""
+    def save(
+        self, folder: Path, overwrite: bool = False, about: Mapping[str, bytes | str] | None = None
+    ) -> None:
+        """Write the folder, from which :func:`load_model` restores the same model, and files ``about`` it."""
         fitted, trees = None, None
         if isinstance(self.decider, Fit):
             fitted, tensors = fit_content(self.decider)
@@ -176,7 +178,7 @@ class StoredModel:
         }
         if self.proxies is not None:
             body["proxies"] = columns_content(self.proxies)
-        write_model(folder, body, tensors, self.draws, trees, overwrite)
+        write_model(folder, body, tensors, self.draws, trees, overwrite, about)
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> StoredModel:

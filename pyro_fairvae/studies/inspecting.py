@@ -12,6 +12,7 @@ import numpy as np
 
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.base.folders import is_current_file
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, prior_draws
@@ -33,10 +34,10 @@ from pyro_fairvae.posterior.summaries import (
     describe_effects,
 )
 from pyro_fairvae.posterior.withholding_check import CheckSummary
+from pyro_fairvae.storage.model_folder import CONFIG
 from pyro_fairvae.storage.stored_model import load_model
 from pyro_fairvae.studies.config import TrainConfig, read_options
 from pyro_fairvae.studies.members import check_choice, member_number
-from pyro_fairvae.studies.single_run import CONFIG
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
 
 def _truth(folder: Path) -> dict[str, np.ndarray] | None:
     """The rates at which a run hid values; None for a model of a user's table."""
-    if not (folder / CONFIG).is_file():
+    if not is_current_file(folder / CONFIG):
         return None
     return build(TrainConfig, read_options(folder / CONFIG)).data.truth_by_channel()
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.base.documents import read_document, write_sealed
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.schema.documents import JobRecord, VersionMark
 from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
@@ -72,24 +73,28 @@ def run_jobs(
     choose("backend", backend, BACKENDS)
     require(workers is None or workers >= 1, f"workers is {workers}; expected 1 or more.")
     say = report or (lambda words: None)
-    files = JobFiles(out, version)
-    unique: dict[str, Job] = {}
-    for job in jobs:
-        unique.setdefault(job.key, job)
-    settled = {key: files.read(job) for key, job in unique.items() if files.has(job)}
-    todo = sorted((job for key, job in unique.items() if key not in settled), key=lambda job: -job.cost)
-    if settled:
-        say(f"{len(settled)} of {len(unique)} done before")
-    if todo:
-        with BACKENDS[backend](workers) as pool, closing(_settle(todo, work, pool, files, say)) as outcomes:
-            for outcome in outcomes:
-                settled[outcome.job.key] = outcome
-                waiting = [job for job in todo if job.key not in settled]
-                left = _left(settled.values(), waiting, pool.workers)
-                if progress is not None:
-                    progress(outcome, left)
-                else:
-                    say(f"{left}: {_line(outcome)}")
+    with alone_in(out):
+        files = JobFiles(out, version)
+        unique: dict[str, Job] = {}
+        for job in jobs:
+            unique.setdefault(job.key, job)
+        settled = {key: files.read(job) for key, job in unique.items() if files.has(job)}
+        todo = sorted((job for key, job in unique.items() if key not in settled), key=lambda job: -job.cost)
+        if settled:
+            say(f"{len(settled)} of {len(unique)} done before")
+        if todo:
+            with (
+                BACKENDS[backend](workers) as pool,
+                closing(_settle(todo, work, pool, files, say)) as outcomes,
+            ):
+                for outcome in outcomes:
+                    settled[outcome.job.key] = outcome
+                    waiting = [job for job in todo if job.key not in settled]
+                    left = _left(settled.values(), waiting, pool.workers)
+                    if progress is not None:
+                        progress(outcome, left)
+                    else:
+                        say(f"{left}: {_line(outcome)}")
     return [replace(settled[job.key], job=job) for job in jobs]
 
 
@@ -144,14 +149,14 @@ class JobFiles:
             return Outcome(job, None, attempt.error, attempt.seconds, kept=False)
         error.unlink(missing_ok=True)
         content = {"version": self.version, "name": job.name, "config": job.config}
-        write_json(self._record(job), content | {"seconds": attempt.seconds, "record": attempt.record})
+        write_sealed(self._record(job), content | {"seconds": attempt.seconds, "record": attempt.record})
         return self.read(job, kept=False)
 
     def _record(self, job: Job) -> Path:
         return self.folder / f"{job.key}.json"
 
     def _read(self, path: Path, schema: type[Kept], what: str) -> Kept:
-        content = read_document(path, schema, what, "Delete it and start again.")
+        content = read_document(path, schema, what, "Delete it and start again.", sealed=schema is JobRecord)
         require(
             content.version == self.version,
             f"{path} is of version {content.version}, but this is version {self.version}, and its numbers "

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.base.documents import read_document, write_sealed
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.files import write_json
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.boosting.scores import for_trunk
 from pyro_fairvae.data import Splits
@@ -74,7 +73,8 @@ def once(
 ) -> list[dict[str, Any]]:
     """The rows of a job: from its file if it was done before with the same options, else from ``work``."""
     if path.is_file():
-        kept = read_document(path, StudyRows, "a part of a study", "Delete it to have it done again.")
+        remedy = "Delete it to have it done again."
+        kept = read_document(path, StudyRows, "a part of a study", remedy, sealed=True)
         require(
             kept.options == json.loads(json.dumps(options)),
             f"{path} was made with other options ({kept.options}); delete it, or choose another folder.",
@@ -82,20 +82,19 @@ def once(
         )
         return kept.rows
     rows = work()
-    write_json(path, {"options": options, "rows": rows})
+    write_sealed(path, {"options": options, "rows": rows})
     return rows
 
 
 def rates(many: JointFit, table: int, truth: dict[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
     """A line for each outcome of each row of a data set's channels: posterior, the guide's mean, truth."""
     lines = []
-    guide = many.fit.program.guide
+    guide = many.fit.at_chosen_epoch().guide
     members = len(many.fit.lambdas) // next(iter(many.calibrated.values())).bins.counts.shape[0]
-    with many.fit.at_chosen_epoch():
-        means = {
-            channel.name: [guide.sites.mean(site)[:, 0].detach().cpu() for site in channel.sites]
-            for channel in (guide.channel_a, guide.channel_y)
-        }
+    means = {
+        channel.name: [guide.sites.mean(site)[:, 0].detach().cpu() for site in channel.sites]
+        for channel in (guide.channel_a, guide.channel_y)
+    }
     for name, calibrated in many.calibrated.items():
         channel = calibrated.draws.channel
         known = channel.row_probabilities(truth[name])

@@ -13,7 +13,8 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.files import make_folder, write_csv
+from pyro_fairvae.base.files import write_csv
+from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.channels.priors import sketched_channel
@@ -77,6 +78,10 @@ class StudyConfig:
         return build(Settings, {**options, **DATASETS[self.dataset].suits_priors})
 
 
+# Options on which every part of a study depends.
+OF_PARTS = ("dataset", "group", "levels", "seeds", "misstated", "lambdas", "epochs", "batch")
+
+
 def study(
     config: StudyConfig, out: Path, device: torch.device, data_dir: Path | None, report: Report
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -84,28 +89,25 @@ def study(
 
     All levels and seeds of a prior and a number of rows are members of one run. Finished parts are kept.
     """
-    make_folder(out)
-    lines: list[dict[str, Any]] = []
-    for prior, rows in product(config.priors, config.rows):
-        report(f"prior {prior}, {rows} rows")
-        name = hashlib.sha256(f"{prior}/{rows}".encode()).hexdigest()[:12]
-        options = {
-            "prior": prior,
-            "rows": rows,
-            **{
-                key: getattr(config, key)
-                for key in ("dataset", "group", "levels", "seeds", "misstated", "lambdas", "epochs", "batch")
-            },
-        }
-        if config.withholding_depends_on:
-            options["withholding_depends_on"] = config.withholding_depends_on
-        work = partial(_study_one, config, prior, rows, device, data_dir, report)
-        lines += once(out / f"{name}.json", options, work)
-    of_rates, of_metrics = (
-        [line for line in lines if ("metric" in line) == metric] for metric in (False, True)
-    )
-    write_csv(out / "rates.csv", of_rates)
-    write_csv(out / "metrics.csv", of_metrics)
+    with alone_in(out):
+        lines: list[dict[str, Any]] = []
+        for prior, rows in product(config.priors, config.rows):
+            report(f"prior {prior}, {rows} rows")
+            name = hashlib.sha256(f"{prior}/{rows}".encode()).hexdigest()[:12]
+            options = {
+                "prior": prior,
+                "rows": rows,
+                **{key: getattr(config, key) for key in OF_PARTS},
+            }
+            if config.withholding_depends_on:
+                options["withholding_depends_on"] = config.withholding_depends_on
+            work = partial(_study_one, config, prior, rows, device, data_dir, report)
+            lines += once(out / f"{name}.json", options, work)
+        of_rates, of_metrics = (
+            [line for line in lines if ("metric" in line) == metric] for metric in (False, True)
+        )
+        write_csv(out / "rates.csv", of_rates)
+        write_csv(out / "metrics.csv", of_metrics)
     return pd.DataFrame(of_rates), pd.DataFrame(of_metrics)
 
 

@@ -14,7 +14,8 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.files import make_folder, write_csv
+from pyro_fairvae.base.files import write_csv
+from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.options import option
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.channels.priors import channel
@@ -83,20 +84,20 @@ def recover_recorded(
     depends_on = config.withholding_depends_on or (*features, LABEL)
     for name in depends_on:
         choose("name in withholding_depends_on", name, (*features, LABEL))
-    make_folder(out)
-    lines: list[dict[str, Any]] = []
-    options = {name: getattr(config, name) for name in ("dataset", "label", "rows", "prior_a")}
-    for with_u, with_v in product((False, True) if config.known_proxies else (False,), (False, True)):
-        proxies, conditions = (config.known_proxies if with_u else ()), (depends_on if with_v else ())
-        part = table.encode(every, standard="all", proxies=proxies)["all"]
-        settings = Settings(prior_a=config.prior_a, withholding_depends_on=conditions)
-        name = f"{'with' if with_u else 'no'} proxy, {'with' if with_v else 'no'} v"
-        for seed in range(config.seeds):
-            report(f"{name}, seed {seed}")
-            work = partial(_one, part, settings, seed, device, {"variant": name, "seed": seed})
-            kept = options | {"proxies": list(proxies), "depends_on": list(conditions), "seed": seed}
-            lines += once(out / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}.json", kept, work)
-    write_csv(out / TABLE, lines)
+    with alone_in(out):
+        lines: list[dict[str, Any]] = []
+        options = {name: getattr(config, name) for name in ("dataset", "label", "rows", "prior_a")}
+        for with_u, with_v in product((False, True) if config.known_proxies else (False,), (False, True)):
+            proxies, conditions = (config.known_proxies if with_u else ()), (depends_on if with_v else ())
+            part = table.encode(every, standard="all", proxies=proxies)["all"]
+            settings = Settings(prior_a=config.prior_a, withholding_depends_on=conditions)
+            name = f"{'with' if with_u else 'no'} proxy, {'with' if with_v else 'no'} v"
+            for seed in range(config.seeds):
+                report(f"{name}, seed {seed}")
+                work = partial(_one, part, settings, seed, device, {"variant": name, "seed": seed})
+                kept = options | {"proxies": list(proxies), "depends_on": list(conditions), "seed": seed}
+                lines += once(out / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}.json", kept, work)
+        write_csv(out / TABLE, lines)
     return pd.DataFrame(lines)
 
 

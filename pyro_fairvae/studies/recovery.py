@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.files import make_folder, write_csv
+from pyro_fairvae.base.files import write_csv
+from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.base.seeds import derive_seed
@@ -88,18 +89,18 @@ def recover(
     config: RecoverConfig, out: Path, device: torch.device, data_dir: Path | None, report: Report
 ) -> pd.DataFrame:
     """A line for each group, level, seed and outcome; also in ``recovery.csv``. Finished parts are kept."""
-    make_folder(out)
-    lines: list[dict[str, Any]] = []
-    options = {
-        name: getattr(config, name) for name in ("dataset", "label", "seeds", "epochs", "rows", "prior_a")
-    }
-    if config.withholding_depends_on:
-        options["withholding_depends_on"] = list(config.withholding_depends_on)
-    for data in config.cases():
-        report(f"{data.group}, {data.level}")
-        work = partial(_recover_level, config, data, data_dir, device, report)
-        lines += once(out / f"{data.group}-{data.level}.json", options, work)
-    write_csv(out / "recovery.csv", lines)
+    with alone_in(out):
+        lines: list[dict[str, Any]] = []
+        options = {
+            name: getattr(config, name) for name in ("dataset", "label", "seeds", "epochs", "rows", "prior_a")
+        }
+        if config.withholding_depends_on:
+            options["withholding_depends_on"] = list(config.withholding_depends_on)
+        for data in config.cases():
+            report(f"{data.group}, {data.level}")
+            work = partial(_recover_level, config, data, data_dir, device, report)
+            lines += once(out / f"{data.group}-{data.level}.json", options, work)
+        write_csv(out / "recovery.csv", lines)
     return pd.DataFrame(lines)
 
 

@@ -17,7 +17,8 @@ import torch
 
 from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.base.files import write_json, write_whole
+from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.baselines import METHODS, Method, Task
@@ -168,27 +169,27 @@ def reproduce(
     at_once = joblib.cpu_count() if workers is None else workers
     require(at_once >= 1, f"workers must be at least 1, got {at_once}.")
     say = report or (lambda words: None)
-    make_folder(out)
-    if report is not None and not (out / "jobs").exists():
-        say(in_words(config, estimate(config, at_once, device, data_dir), at_once))
-    outcomes = run_jobs(
-        all_jobs(config),
-        partial(run_job, device=device, data_dir=data_dir),
-        out,
-        version=__version__,
-        backend=backend,
-        workers=workers,
-        report=report,
-        progress=progress,
-    )
-    reproduction = gather(config, outcomes, device)
-    for failure in reproduction.failures:
-        say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
-    require(len(reproduction.results) > 0, f"every job failed; the reasons are in {out / 'jobs'}.")
-    write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
-    write_whole(out / "results.csv", reproduction.results.to_csv(index=False))
-    if len(reproduction.recovery):
-        write_whole(out / "recovery.csv", reproduction.recovery.to_csv(index=False))
+    with alone_in(out):
+        if report is not None and not (out / "jobs").exists():
+            say(in_words(config, estimate(config, at_once, device, data_dir), at_once))
+        outcomes = run_jobs(
+            all_jobs(config),
+            partial(run_job, device=device, data_dir=data_dir),
+            out,
+            version=__version__,
+            backend=backend,
+            workers=workers,
+            report=report,
+            progress=progress,
+        )
+        reproduction = gather(config, outcomes, device)
+        for failure in reproduction.failures:
+            say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
+        require(len(reproduction.results) > 0, f"every job failed; the reasons are in {out / 'jobs'}.")
+        write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
+        write_whole(out / "results.csv", reproduction.results.to_csv(index=False))
+        if len(reproduction.recovery):
+            write_whole(out / "recovery.csv", reproduction.recovery.to_csv(index=False))
     return reproduction
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.files import make_folder, write_csv, write_json
+from pyro_fairvae.base.files import check_replaceable, csv_text, json_text, write_whole
+from pyro_fairvae.base.folders import alone_in, is_current_file
 from pyro_fairvae.base.options import build
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.boosting.scores import folds_of, for_trunk
@@ -31,22 +32,13 @@ from pyro_fairvae.posterior.summaries import add_yardstick, summarise
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Observed
-from pyro_fairvae.storage.model_folder import ABOUT, DOCUMENT, DRAWS, TENSORS, TREES
+from pyro_fairvae.storage.model_folder import ABOUT, CONFIG, DOCUMENT, HISTORY, MODEL, POSTERIOR, RESULTS
 from pyro_fairvae.storage.stored_model import StoredModel, load_model
 from pyro_fairvae.studies.config import ENVIRONMENT, TrainConfig, environment, read_options
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 
-CONFIG, HISTORY = "config.json", "history.csv"
 TEST_MASK = 3  # seed that hides values of test rows, to score the imputers
-RESULTS, POSTERIOR = "results.json", "posterior.json"
-FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE = "frontier.png", "posterior.png", "training.png"
-FACES_FIGURE = "faces.png"
-CHECK_FIGURE, EFFECTS_FIGURE = "check.png", "effects.png"  # of withholding
-FIGURES = (
-    FRONTIER_FIGURE, POSTERIOR_FIGURE, TRAINING_FIGURE, FACES_FIGURE, CHECK_FIGURE, EFFECTS_FIGURE,
-)  # fmt: skip
-MODEL = (DOCUMENT, TENSORS, DRAWS, TREES)
-FILES = (CHECKPOINT, CONFIG, HISTORY, RESULTS, POSTERIOR, *MODEL, *ABOUT, *FIGURES)
+FILES = (CHECKPOINT, *MODEL, *ABOUT)
 
 
 @dataclass(frozen=True)
@@ -78,13 +70,31 @@ def train_run(
 
     A checkpoint is written after each epoch; with ``resume`` a killed run continues from it to the same
     numbers, and a finished one is evaluated again. ``at_start`` is called with the number of epochs done
-    before, ``progress`` after each epoch.
+    before, ``progress`` after each epoch. A run that is overwritten stays until the new one is whole.
     """
     require(not (resume and overwrite), "resume continues a run and overwrite replaces it; give one of them.")
+    with alone_in(out):
+        return _run(config, out, device, data_dir, resume, overwrite, at_start, progress, workers)
+
+
+def _run(
+    config: TrainConfig,
+    out: Path,
+    device: torch.device,
+    data_dir: str | Path | None,
+    resume: bool,
+    overwrite: bool,
+    at_start: Callable[[int], None] | None,
+    progress: Callable[[Progress], None] | None,
+    workers: int,
+) -> RunResult:
+    """As :func:`train_run`, alone in the folder."""
     state = _resume_state(config, out, device) if resume else None
     if state is None and not overwrite:
         # A run that was killed in its first epoch left only its config.
         _check_free(out, allowed={CONFIG} if resume else set())
+    for name in FILES:
+        check_replaceable(out / name)
     loaded = load_parts(config, data_dir)
     parts, scores = for_trunk(loaded, config.settings, config.seed)
     _open_folder(out, config, device, fresh=state is None)
@@ -146,10 +156,13 @@ def train_run(
         proxies=parts.test.u_encoder,
         scores=scores,
     )
-    write_csv(out / HISTORY, fitted.history)
-    write_json(out / RESULTS, results)
-    write_json(out / POSTERIOR, posterior)
-    model.save(out, overwrite=True)
+    about = {
+        CONFIG: _config_text(config, device),
+        HISTORY: csv_text(fitted.history),
+        RESULTS: json_text(results),
+        POSTERIOR: json_text(posterior),
+    }
+    model.save(out, overwrite=True, about=about)
     return RunResult(model, results, look_at_faces(fitted, parts.test, results["selected"]))
 
 
@@ -200,7 +213,7 @@ def load_run(
 ) -> tuple[StoredModel, Splits]:
     """The model of a finished run and its data; nothing is trained again."""
     for name in (CONFIG, DOCUMENT):
-        require((out / name).is_file(), f"{out} is not the folder of a finished run: it has no {name}.")
+        require(is_current_file(out / name), f"{out} is not the folder of a finished run: it has no {name}.")
     config = build(TrainConfig, read_options(out / CONFIG))
     model, parts = load_model(out, device), load_parts(config, data_dir)
     return model, parts if model.scores is None else model.scores.to_parts(parts, config.seed)
@@ -230,9 +243,15 @@ def _check_free(out: Path, allowed: set[str]) -> None:
 
 
 def _open_folder(out: Path, config: TrainConfig, device: torch.device, fresh: bool) -> None:
-    make_folder(out)
-    write_json(out / CONFIG, config.flat() | {ENVIRONMENT: environment(device)})
+    """Write the config, and delete what an unfinished run left; a finished run stays as it is."""
+    if (out / DOCUMENT).exists():
+        return
+    write_whole(out / CONFIG, _config_text(config, device))
     if fresh:
         for name in FILES:
             if name != CONFIG:
                 (out / name).unlink(missing_ok=True)
+
+
+def _config_text(config: TrainConfig, device: torch.device) -> str:
+    return json_text(config.flat() | {ENVIRONMENT: environment(device)})

@@ -11,7 +11,8 @@ import pandas as pd
 
 from pyro_fairvae.auditing import Audit, audit
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.files import write_json
+from pyro_fairvae.base.files import check_replaceable, json_text
+from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.data.coded_columns import is_missing
 from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names
@@ -20,7 +21,7 @@ from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.validation import names_of
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
-from pyro_fairvae.storage.model_folder import AUDIT, DOCUMENT
+from pyro_fairvae.storage.model_folder import ABOUT, AUDIT, MODEL, check_free
 
 ReportGaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the rows of each word in it
 
@@ -92,12 +93,7 @@ def fit_table(
     """
     require(0 <= holdout < 1, f"holdout must be within [0, 1), got {holdout}.", "holdout")
     require(seed >= 0, f"seed must not be negative, got {seed}.", "seed")
-    require(
-        overwrite or not (out / DOCUMENT).exists(),
-        f"{out} already holds a model; pass overwrite=True to replace it, or choose another folder.",
-        "overwrite",
-        "out",
-    )
+    check_free(out, overwrite)
     say = report or (lambda words: None)
     model = FairSSVAEClassifier() if model is None else model
     named = {role: list(names_of(getattr(model, role, ()))) for role in ("proxies", "withholding_depends_on")}
@@ -107,21 +103,27 @@ def fit_table(
                 name not in drop and name not in (proxy_proba or {}).values(),
                 f"{name!r} in {role} is also in drop or proxy_proba; give each column one role.",
             )
+    for name in (*MODEL, *ABOUT, CHECKPOINT):
+        check_replaceable(out / name, path)
     table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
     audited = random_share(len(table.features), holdout, seed)
     model.set_params(random_state=seed)
     features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
-    if isinstance(model, FairDecisions):
-        require(table.probabilities is None, "proxy_proba is for networks; use FairSSVAEClassifier.")
-        model.fit(features, labels, stated)
-    else:
-        probabilities = None if table.probabilities is None else table.probabilities[~audited]
-        _resumed_fit(model, (features, labels, stated, probabilities), out / CHECKPOINT, overwrite, say)
-    model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
-    model.save(out, overwrite=overwrite)
-    result = _audit_held_out(model, table.features[audited], table.label[audited], table.groups[audited], say)
-    if result is not None:
-        write_json(out / AUDIT, result.to_dict())
+    with alone_in(out):
+        check_free(out, overwrite)
+        if isinstance(model, FairDecisions):
+            require(table.probabilities is None, "proxy_proba is for networks; use FairSSVAEClassifier.")
+            model.fit(features, labels, stated)
+        else:
+            probabilities = None if table.probabilities is None else table.probabilities[~audited]
+            _resumed_fit(model, (features, labels, stated, probabilities), out / CHECKPOINT, overwrite, say)
+        model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
+        result = _audit_held_out(
+            model, table.features[audited], table.label[audited], table.groups[audited], say
+        )
+        about = {} if result is None else {AUDIT: json_text(result.to_dict())}
+        model.stored().save(out, overwrite, about)
+        (out / CHECKPOINT).unlink(missing_ok=True)  # last, so that whatever may end earlier goes on from it
     return FittedTable(model, model.frontier_, result, int(audited.sum()))
 
 
@@ -135,13 +137,13 @@ def _resumed_fit(
     """Fit, from a checkpoint if there is one; with ``overwrite`` that of another fit is discarded."""
     model.set_params(checkpoint=checkpoint)
     try:
-        model.fit(*rows)
+        model.refit(*rows)
     except OtherConfig:
         if not overwrite:
             raise
         say("Discarding the checkpoint of another fit.")
         checkpoint.unlink()
-        model.fit(*rows)
+        model.refit(*rows)
 
 
 def read_user_table(

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_fairvae.base import file_locks
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import image_cache
 from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images, decode
@@ -158,7 +159,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
 
 
 def test_without_locks_each_builds_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_cache, "fcntl", None)
+    monkeypatch.setattr(file_locks, "fcntl", None)
     assert torch.equal(cached_images(Counted(), NAMES, 8, tmp_path), truth())
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".lock", ".u8"]
 
@@ -198,6 +199,21 @@ def test_a_part_of_another_size_is_not_gone_on_with(tmp_path: Path) -> None:
     source = Counted()
     assert torch.equal(cached_images(source, NAMES, 8, tmp_path), truth())
     assert len(source.asked) == len(NAMES)
+
+
+def test_rows_that_were_altered_while_decoding_was_interrupted_are_decoded_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start(tmp_path, die_at=19).communicate("go\n", timeout=60)
+    (part,) = tmp_path.glob("*.part")
+    content = bytearray(part.read_bytes())
+    for place in (3 * 192 + 5, 9 * 192, 40 * 192 + 4 * 16 + 7):  # of rows 3 and 9, and of the digest of row 4
+        content[place] ^= 1
+    part.write_bytes(content)
+    source = Counted()
+    assert torch.equal(cached_images(source, NAMES, 8, tmp_path), truth())
+    assert sorted(source.asked) == [NAMES[3], NAMES[4], NAMES[9], *NAMES[16:]]
+    assert "3 images decoded before are altered; decoding them again" in capfd.readouterr().err
 
 
 def test_missing_images_are_counted_before_any_is_decoded(tmp_path: Path) -> None:

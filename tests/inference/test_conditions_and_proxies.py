@@ -292,16 +292,16 @@ def believed_rates(
     skip_validation()  # for speed
     options = {"epochs": 10, "batch": 200, "hidden": 32, "lr": 3e-3, "withholding_scale": 1.5}
     fitted = fit(table, held_out, (0.0,), small_settings(**options, withholding_depends_on=names))
-    with fitted.at_chosen_epoch() as program:
-        guide = program.guide
-        plain = guide.channel_mean(guide.channel_a)
-        encoded = [encoding for _, encoding in program.encode(table)]
-        believed = torch.cat([encoding.log_joint_a.softmax(-1) for encoding in encoded], dim=1)[0]
-        rates = plain[0, :, -1].expand_as(believed)
-        w, conditions = guide.withholding_mean(), program.conditions
-        if conditions is not None and w is not None:
-            tilt = conditions.tilt(conditions.features(table.x), w)
-            rates = guide.channel_a.tilted(plain, tilt)[0, ..., -1]
+    program = fitted.at_chosen_epoch()
+    guide = program.guide
+    plain = guide.channel_mean(guide.channel_a)
+    encoded = [encoding for _, encoding in program.encode(table)]
+    believed = torch.cat([encoding.log_joint_a.softmax(-1) for encoding in encoded], dim=1)[0]
+    rates = plain[0, :, -1].expand_as(believed)
+    w, conditions = guide.withholding_mean(), program.conditions
+    if conditions is not None and w is not None:
+        tilt = conditions.tilt(conditions.features(table.x), w)
+        rates = guide.channel_a.tilted(plain, tilt)[0, ..., -1]
     found = (believed * rates).sum(0) / believed.sum(0)
     return fitted, found.detach().numpy()
 
@@ -314,11 +314,11 @@ def test_simulated_withholding_is_recovered_where_the_plain_channel_is_off() -> 
     _, plain = believed_rates(table, held_out)
     assert np.abs(found - truth).max() < 0.04, (found, truth)
     assert np.abs(plain - truth).max() > 0.2, (plain, truth)
-    with fitted.at_chosen_epoch() as program:
-        w, conditions = program.guide.withholding_mean(), program.conditions
-        assert w is not None
-        assert conditions is not None
-        effect = dict(zip(conditions.columns, w[0, 0].tolist(), strict=True))
+    program = fitted.at_chosen_epoch()
+    w, conditions = program.guide.withholding_mean(), program.conditions
+    assert w is not None
+    assert conditions is not None
+    effect = dict(zip(conditions.columns, w[0, 0].tolist(), strict=True))
     assert effect["month = 0"] - effect["month = 1"] == pytest.approx(2.5, abs=0.4)
     assert effect["month = 1"] - effect["month = 2"] == pytest.approx(0.0, abs=0.4)
     # The slope over the two middle pieces, which hold half of the rows.
@@ -343,8 +343,8 @@ def test_proxies_tell_of_groups_that_features_hardly_tell() -> None:
     table, held_out = map(with_moved_columns, (table, held_out))
     fitted, found = believed_rates(table, held_out, ("age", "month"))
     assert np.abs(found - truth).max() < 0.045, (found, truth)
-    with fitted.at_chosen_epoch() as program:
-        heads = next(program.encode(table))[1].heads
+    program = fitted.at_chosen_epoch()
+    heads = next(program.encode(table))[1].heads
     with_u, of_x = (roc_auc_score(a, of.group_logits[0, :, 1] - of.group_logits[0, :, 0])
                     for of in (heads, heads.without_proxies()))  # fmt: skip
     assert with_u > 0.94

@@ -193,7 +193,9 @@ def test_rates_and_weight_decay_by_kind_of_parameter(splits: Splits, images: boo
 
 def _norms(encoder: Members) -> list[torch.Tensor]:
     """Parameters of the layers that normalise."""
-    layers = [path for path, layer in encoder.skeleton[0].named_modules() if isinstance(layer, nn.GroupNorm)]
+    layers = [
+        path for path, layer in encoder.skeletons.module.named_modules() if isinstance(layer, nn.GroupNorm)
+    ]
     return [
         getattr(encoder, f"{path}.{kind}".replace(".", "/")) for path in layers for kind in ("weight", "bias")
     ]

@@ -128,8 +128,8 @@ def test_a_fit_learns_labels_groups_and_who_withholds(fitted: Fit, parts: Splits
     assert (decided[0].numpy() == parts.test.y).mean() > 0.95
     heads = torch.cat([fitted.program.guide.heads(x).group_logits for x in in_pieces(parts.test.features)], 1)
     assert (heads[0].argmax(-1).numpy() == parts.test.a).mean() > 0.97
-    with fitted.at_chosen_epoch() as program:
-        channel = program.guide.channel_mean(program.guide.channel_a)[0].detach()
+    program = fitted.at_chosen_epoch()
+    channel = program.guide.channel_mean(program.guide.channel_a)[0].detach()
     shown = [
         float(
             (parts.train.a_obs == 2)[torch.from_numpy(split_complete(colours(), 0)["train"].a == g)]

@@ -53,7 +53,7 @@ def test_a_job_is_done_once(tmp_path: Path) -> None:
     assert said[2:] == ["2 of 2 done before"]
     assert calls(tmp_path) == {0: 1, 1: 1}
     content = json.loads((tmp_path / "jobs" / f"{jobs[0].key}.json").read_text())
-    assert content.keys() == {"version", "name", "config", "seconds", "record"}
+    assert content.keys() == {"sha256", "version", "name", "config", "seconds", "record"}
     assert content["config"] == jobs[0].config
 
 
@@ -155,6 +155,21 @@ def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(InputError, match=rf"{re.escape(str(path))} is not .*damaged.* Delete it"):
         run([job], tmp_path)
     assert not calls(tmp_path)
+
+
+def test_a_record_of_which_a_byte_was_altered_is_refused(tmp_path: Path) -> None:
+    (job,) = make(tmp_path, None)
+    run([job], tmp_path)
+    path = tmp_path / "jobs" / f"{job.key}.json"
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        altered = bytes([*content[:place], content[place] ^ 1, *content[place + 1 :]])
+        if content[place : place + 1].isspace():
+            continue
+        path.write_bytes(altered)
+        with pytest.raises(InputError, match=rf"{re.escape(str(path))} is .* Delete it and start again\."):
+            run([job], tmp_path)
+    assert calls(tmp_path) == {0: 1}
 
 
 def test_a_file_of_another_config_is_refused(tmp_path: Path) -> None:

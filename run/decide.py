@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from pyro_fairvae.run.command import (
     add_data_dir,
+    add_escape_formulas,
     add_machine,
     add_options,
     given_options,
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV file for the labels of DATA (default: decisions.csv)"
     )
+    add_escape_formulas(parser)
     add_data_dir(parser)
     add_machine(parser)
     add_options(parser, DecideConfig, exclusive=("member", "lambda_"))
@@ -81,7 +83,7 @@ def _decide_table(
 ) -> dict[str, Any]:
     check_writable(out)
     model = FairSSVAEClassifier.load(arguments.model, str(device))
-    table = read_for(model, arguments.data)
+    table = read_for(model, arguments.data, [*listed(arguments.group or ""), arguments.label or ""])
     source = reading_of(model)
     labels = [arguments.label] if arguments.label else [source["label"]] if source.get("label") else []
     groups = listed(arguments.group or "") or list(source.get("groups", []))

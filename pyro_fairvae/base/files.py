@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.formulas import are_escaped, as_cell
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -69,9 +71,15 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows as CSV; the header holds the names of the first row."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow({name: as_cell(name) for name in writer.fieldnames})
+    writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
     write_whole(path, text.getvalue())
+
+
+def write_frame(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table as CSV, without its index."""
+    cells = frame.map(as_cell).rename(columns=as_cell) if are_escaped() else frame
+    write_whole(path, cells.to_csv(index=False))
 
 
 def _finite(content: Any) -> Any:

@@ -10,6 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.errors import require
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Raise unless all generators take the seed."""
+    require(0 <= seed < 2**63, f"{name} must be within [0, 2^63), got {seed}.", name)
+
 
 def derive_seed(*parts: int) -> int:
     """Derive a distinct seed from each combination of equally many parts, such as (seed, epoch, purpose)."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.schema.documents import JobRecord, VersionMark
 from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
@@ -203,7 +204,7 @@ def _death(reason: Exception) -> str:
     return (
         "its worker process died, even alone; too little memory is likely\n"
         "Free some (fewer workers, fewer other programs) or use a larger machine, and start again: "
-        f"what is done stays done.\n{type(reason).__name__}: {reason}"
+        f"what is done stays done.\n{type(reason).__name__}: {first_line(reason)}"
     )
 
 

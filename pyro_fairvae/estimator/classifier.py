@@ -22,6 +22,7 @@ from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
 from pyro_fairvae.data.coded_columns import StatedGroups, code_groups, code_labels
+from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, without_columns
 from pyro_fairvae.data.user_table import CodedTable
@@ -270,6 +271,9 @@ class FairSSVAEClassifier(TableClassifier):
     def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
+        X, y, sensitive_features, proxy_proba = in_one_order(
+            X=X, y=y, sensitive_features=sensitive_features, proxy_proba=proxy_proba
+        )
         whole = as_frame(X)
         check_names(whole)
         proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
@@ -638,6 +642,7 @@ class FairSSVAEClassifier(TableClassifier):
         """
         model = self._as_fitted()
         model._require_groups()
+        X, sensitive_features = in_one_order(X=X, sensitive_features=sensitive_features)
         x, member = model._encoded(X), model.selected_
         program = model.fit_.at_chosen_epoch()
         if sensitive_features is None:
@@ -653,6 +658,7 @@ class FairSSVAEClassifier(TableClassifier):
         Labels and groups have gaps where none is stated; if they are not given, no row states one. Proxies
         are left out.
         """
+        X, y, sensitive_features = in_one_order(X=X, y=y, sensitive_features=sensitive_features)
         return self._observed(self._encoded(X), y, sensitive_features)
 
     def _observed(self, x: torch.Tensor, y: Any, sensitive_features: Any) -> Observed:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
+from pyro_fairvae.data.given_rows import in_one_order, unmasked
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
@@ -176,6 +177,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _learn(self, X: Any, y: Any, sensitive_features: Any = None) -> None:
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
+        X, y, sensitive_features = in_one_order(X=X, y=y, sensitive_features=sensitive_features)
         targets = self._checked_targets()
         frame = as_frame(X)
         check_names(frame)
@@ -443,7 +445,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     @staticmethod
     def _given(X: Any) -> Any:
         """X as it is given to the classifier."""
-        return X if isinstance(X, pd.DataFrame) else np.asarray(X)
+        return X if isinstance(X, pd.DataFrame) else np.asarray(unmasked(X))
 
 
 def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 WORKERS ?= 2
 
-.PHONY: demo test check clean install
+.PHONY: demo test torture check clean install
 
 demo: $(STAMP)
 	$(BIN)/fairvae train --dataset adult --group gender --level sparse --overwrite --out runs/demo
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Hostile input, faults and load, for minutes; TORTURE="--parts flips --seed 7" chooses.
+torture: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture $(TORTURE)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

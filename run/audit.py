@@ -29,6 +29,8 @@ from pyro_fairvae.run.user_table import (
 from pyro_fairvae.auditing import DEPENDS_ON, audit
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_json
+from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.report.text import check_in_words
 
@@ -53,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    model, table = open_model(arguments)
+    named = [*listed(arguments.group or ""), arguments.label or "", arguments.decisions or ""]
+    model, table = open_model(arguments, named)
     source = reading_of(model)
     label: str = arguments.label or source.get("label", "")
     groups: list[str] = listed(arguments.group or "") or source.get("groups", [])
@@ -62,9 +65,11 @@ def run(arguments: argparse.Namespace) -> None:
     stated = take_columns(table, groups, "group")
     audited = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
-    named = arguments.withholding_depends_on
+    depending = arguments.withholding_depends_on
     with warnings_in_words():
         decided = audited.iloc[:, 0] if arguments.decisions else model.predict(features)
+        if arguments.decisions and is_number(decided) and not is_number(labels):  # codes such as 01
+            decided = decided.map(word_of)
         result = audit(
             labels,
             decided,
@@ -72,13 +77,13 @@ def run(arguments: argparse.Namespace) -> None:
             X=features,
             model=model if model.knows_groups_ else None,
             depends_on=arguments.depends_on,
-            withholding_depends_on=None if named is None else listed(named),
+            withholding_depends_on=None if depending is None else listed(depending),
             confidence=arguments.confidence,
         )
     if arguments.out is not None:
         write_json(arguments.out, result.to_dict())
     if result.check is not None:  # in the words of the command
-        depends_on = listed(named or "") or withholding_depends_on(model)
+        depends_on = listed(depending or "") or withholding_depends_on(model)
         says = check_in_words(result.check, depends_on, "Audit")
         result = replace(result, check={**result.check, "says": says})
     print(result)

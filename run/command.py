@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from pyro_fairvae.run.terminal import StdoutError, shown_on_terminal
 
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import DivergedError, InputError, require
+from pyro_fairvae.base.formulas import escaping_formulas
+from pyro_fairvae.base.messages import first_line, in_one_line, one_line
 from pyro_fairvae.base.options import Option, option, options_of
 from pyro_fairvae.inference.training import skip_validation
 
 FOLDERS = ("out", "data_dir")  # options that name a folder
+MOST_THREADS = 1024
+LONGEST = 2000  # characters of a message
+NOT_TEXT = re.compile("[\ud800-\udfff]")  # bytes of an argument that are not in the encoding
+# In messages of numpy and torch about arrays that are too large.
+TOO_LARGE = (
+    "allocate memory",
+    "out of memory",
+    "unable to allocate",
+    "size calculation overflowed",
+    "array is too big",
+    "maximum allowed dimension",
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,10 @@ class Machine:
     threads: int | None = option(None, "CPU threads (default: all cores)")
 
     def __post_init__(self) -> None:
-        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}.")
+        require(
+            self.threads is None or 1 <= self.threads <= MOST_THREADS,
+            f"threads must be at least 1, got {self.threads}; at most {MOST_THREADS}.",
+        )
 
     def prepare(self) -> torch.device:
         """Set the number of threads, turn off Pyro's validation, and return the device."""
@@ -94,11 +114,12 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def add_place(parser: argparse.ArgumentParser, out: str) -> None:
-    """Add --out, --quiet, --device, --threads and --data-dir, which do not change the results of a study."""
+    """Add --out and the other flags that do not change the results of a study."""
     parser.add_argument(
         "--out", type=Path, default=Path(out), metavar="DIR",
         help=f"folder for the results (default: {out})",
     )  # fmt: skip
+    add_escape_formulas(parser)
     add_quiet(parser, "no progress in words")
     add_machine(parser)
     add_data_dir(parser)
@@ -107,6 +128,16 @@ def add_place(parser: argparse.ArgumentParser, out: str) -> None:
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress bar") -> None:
     """Add --quiet, with which a command prints no progress."""
     parser.add_argument("--quiet", action="store_true", help=help)
+
+
+def add_escape_formulas(parser: argparse._ActionsContainer) -> None:
+    """Add --escape-formulas, which :func:`run_command` reads."""
+    parser.add_argument(
+        "--escape-formulas",
+        action="store_true",
+        help="put ' before text in CSV files that begins with = + - @, a tab or a carriage return, which "
+        "spreadsheets run as a formula (default: text is written as it is)",
+    )
 
 
 def add_suggest(parser: argparse._ActionsContainer) -> None:
@@ -131,32 +162,85 @@ def progress_of(arguments: argparse.Namespace) -> Callable[[str], None]:
 
 def report(words: str) -> None:
     """Print a progress message to stderr; stdout is for results."""
-    print(words, file=sys.stderr, flush=True)
+    print(in_one_line(words), file=sys.stderr, flush=True)
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse and run; exit code 2: bad input, 3: training diverged, 130: interrupted, 141: stdout closed."""
-    arguments = parser.parse_args(argv)
-    try:
-        arguments.action(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:  # stdout closed by the reader, such as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except InputError as error:
-        print(f"fairvae: {in_flags(error, arguments)}", file=sys.stderr)
-        return 2
-    except DivergedError as error:
-        print(f"fairvae: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        print(
-            "\nfairvae: interrupted. Run the same command again to continue; train needs --resume, and no "
-            "--overwrite.",
-            file=sys.stderr,
-        )
-        return 130
+    """Parse and run; whatever goes wrong is one line on stderr.
+
+    Exit code 1: a fault of the program, 2: bad input, or no means, 3: training diverged, 130: interrupted,
+    141: stdout closed by its reader. With $FAIRVAE_TRACEBACK a fault is printed with its traceback.
+    """
+    arguments = argparse.Namespace()
+    with shown_on_terminal():
+        try:
+            _run(parser, argv, arguments)
+        except StdoutError as error:
+            if error.closed:
+                return 141
+            return _failed(f"cannot write to stdout: {error}.")
+        except InputError as error:
+            return _failed(in_flags(error, arguments))
+        except DivergedError as error:
+            return _failed(str(error), 3)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)  # leaves the line with ^C
+            again = "Run the same command again to continue; train needs --resume, and no --overwrite."
+            return _failed(f"interrupted. {again}", 130)
+        except OSError as error:
+            return _failed(_of_system(error))
+        except RecursionError:
+            return _failed("what was given is nested too deeply; give it with fewer levels.")
+        except Exception as error:
+            if _lacks_memory(error):
+                return _failed(
+                    f"there is not enough memory: {first_line(error)}. Give fewer rows, or smaller sizes."
+                )
+            if os.environ.get("FAIRVAE_TRACEBACK"):
+                traceback.print_exc()
+            return _failed(
+                f"a fault of the program: {type(error).__name__}, {first_line(error)}. Please report it, "
+                "with what is printed if FAIRVAE_TRACEBACK=1 is set.",
+                1,
+            )
     return 0
+
+
+def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, arguments: argparse.Namespace) -> None:
+    """Parse into ``arguments``, and run."""
+    try:
+        parser.parse_args(argv, arguments)
+    except SystemExit:  # after --help, too
+        sys.stdout.flush()
+        raise
+    for name, value in vars(arguments).items():
+        for word in value if isinstance(value, list) else [value]:
+            require(
+                not isinstance(word, str) or not NOT_TEXT.search(word),
+                f"{flag_of(name)} {word!r} is not text in the encoding of this system.",
+            )
+    with escaping_formulas(getattr(arguments, "escape_formulas", False)):
+        arguments.action(arguments)
+    sys.stdout.flush()
+
+
+def _failed(message: str, code: int = 2) -> int:
+    words = one_line(message)
+    shown = words if len(words) <= LONGEST else f"{words[:LONGEST]} …"
+    print(f"fairvae: {shown}", file=sys.stderr)
+    return code
+
+
+def _of_system(error: OSError) -> str:
+    """What the operating system refuses, and where."""
+    where = "" if error.filename is None else f" {error.filename}"
+    return f"cannot use{where}: {error.strerror or first_line(error)}."
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether sizes are beyond memory, or beyond what numbers of a size can be."""
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or any(reason in words for reason in TOO_LARGE)
 
 
 def in_flags(error: InputError, arguments: argparse.Namespace) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from pyro_fairvae.run.command import (
     add_data_dir,
+    add_escape_formulas,
     add_machine,
     add_options,
     given_options,
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV file for the labels of DATA (default: decisions.csv)"
     )
+    add_escape_formulas(parser)
     add_data_dir(parser)
     add_machine(parser)
     add_options(parser, DecideConfig, exclusive=("member", "lambda_"))
@@ -83,7 +85,7 @@ def _decide_table(
     for path in (out, about):
         check_writable(path, arguments.model, arguments.data)
     model = FairSSVAEClassifier.load(arguments.model, str(device))
-    table = read_for(model, arguments.data)
+    table = read_for(model, arguments.data, [*listed(arguments.group or ""), arguments.label or ""])
     source = reading_of(model)
     labels = [arguments.label] if arguments.label else [source["label"]] if source.get("label") else []
     groups = listed(arguments.group or "") or list(source.get("groups", []))

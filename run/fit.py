@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pyro_fairvae.run.command import add_machine, add_quiet, add_suggest, prepare, report
 from pyro_fairvae.run.user_table import Estimator, listed, warnings_in_words, withholding_depends_on
 
+from pyro_fairvae.base.documents import read_yaml
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
 from pyro_fairvae.decisions.targets import TARGETS
@@ -218,8 +218,5 @@ def _options(given: Sequence[str]) -> dict[str, Any]:
         name, equals, value = words.partition("=")
         require(bool(name and equals), f"--set expects NAME=VALUE, got {words!r}.")
         require(name not in options, f"--set gives {name} more than once; give it once.")
-        try:
-            options[name] = yaml.safe_load(value)
-        except yaml.YAMLError as reason:
-            raise InputError(f"--set {name}: {value!r} is not valid YAML.") from reason
+        options[name] = read_yaml(value, f"--set {name}")
     return options

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pyro_fairvae.run.command import add_escape_formulas
 from pyro_fairvae.run.user_table import (
     Estimator,
     add_model,
@@ -26,7 +27,7 @@ from pyro_fairvae.run.user_table import (
 )
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.base.files import write_frame
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_files import FORMATS, ending_of, read_words, take_columns
 from pyro_fairvae.report import members_in_words
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="CSV file to write (default: predictions.csv)",
     )
+    add_escape_formulas(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     predictions = pd.concat(columns, axis=1).set_axis(titles, axis=1)
     chances = predictions.columns[1:]
     predictions[chances] = predictions[chances].map("{:.6g}".format)
-    write_whole(arguments.out, pd.concat([kept, predictions], axis=1).to_csv(index=False))
+    write_frame(arguments.out, pd.concat([kept, predictions], axis=1))
     counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
     title, names = members_in_words(model.frontier_)
     print(f"{len(table)} rows decided by the member at {title} = {names[model.selected_]}")

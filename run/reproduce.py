@@ -22,7 +22,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from pyro_fairvae.run.command import add_data_dir, add_device, add_options, add_quiet, given_options
+from pyro_fairvae.run.command import (
+    add_data_dir,
+    add_device,
+    add_escape_formulas,
+    add_options,
+    add_quiet,
+    given_options,
+)
 from tqdm import tqdm
 
 from pyro_fairvae.base.devices import resolve_device
@@ -51,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_quiet(parser)
     add_device(parser, default="cpu")
     add_data_dir(parser)
+    add_escape_formulas(parser)
     add_options(parser, ReproduceConfig)
 
 

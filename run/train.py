@@ -23,6 +23,7 @@ from pathlib import Path
 from pyro_fairvae.run.command import (
     DataFolder,
     Machine,
+    add_escape_formulas,
     add_options,
     add_quiet,
     add_suggest,
@@ -97,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
     add_quiet(how)
     add_suggest(how)
+    add_escape_formulas(how)
     add_options(parser, Everything)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_machine(parser)
 
 
-def open_model(arguments: argparse.Namespace) -> tuple[Estimator, pd.DataFrame]:
-    """The model with its member chosen, and the table, read in the same way as the model's training table."""
+def open_model(arguments: argparse.Namespace, names: Sequence[str] = ()) -> tuple[Estimator, pd.DataFrame]:
+    """The model with its member chosen, and the table, read in the same way as the model's training table.
+
+    Columns ``names`` hold labels or groups besides those that the model was fitted with.
+    """
     if arguments.out is not None:
         check_writable(arguments.out, arguments.model, arguments.data)
     device: torch.device = prepare(arguments)
@@ -63,14 +66,15 @@ def open_model(arguments: argparse.Namespace) -> tuple[Estimator, pd.DataFrame]:
         model.select(lambda_=arguments.lambda_)
     elif arguments.max_disparity is not None:
         model.select(arguments.max_disparity)
-    return model, read_for(model, arguments.data)
+    return model, read_for(model, arguments.data, names)
 
 
-def read_for(model: Estimator, data: Path) -> pd.DataFrame:
+def read_for(model: Estimator, data: Path, names: Sequence[str] = ()) -> pd.DataFrame:
     """A table, read in the same way as the model's training table."""
     source = reading_of(model)
     text = [column.name for column in model.encoder_.categories if column.is_text]
-    return read_table(data, source.get("missing", ()), source.get("values", ()), text)
+    known = [source.get("label", ""), *source.get("groups", ())]
+    return read_table(data, source.get("missing", ()), source.get("values", ()), text, [*known, *names])
 
 
 def check_writable(path: Path, model: Path, *read: Path) -> None:

@@ -17,6 +17,7 @@ from pyro_fairvae.auditing.intervals import largest_interval
 from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.nn.conditions import LABEL
@@ -119,6 +120,9 @@ def audit(
     """
     choose("assumption", depends_on, DEPENDS_ON)
     require(0.5 <= confidence < 1, f"confidence must be within [0.5, 1), got {confidence}.")
+    X, y_true, y_pred, sensitive_features, groups_proba = in_one_order(
+        X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba
+    )
     rows, attributes, classes = code_rows(y_true, y_pred, sensitive_features, missing_values, model)
     positive = positive_label(pos_label, classes)
     notes: list[str] = []

@@ -1,7 +1,8 @@
-"""JSON documents, validated by a typed schema; invalid ones raise an error of one sentence."""
+"""JSON documents, validated by a typed schema, and YAML; invalid ones raise an error of one sentence."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.base.folders import read_current
+from pyro_fairvae.base.messages import first_line, one_line
 
 T = TypeVar("T")
 
@@ -54,13 +57,25 @@ def read_json(path: Path, what: str, remedy: str = "") -> Any:
     """Read a JSON file without validating its content."""
     try:
         # The standard library's parser returns numbers as its writer wrote them; NaN is rejected.
-        return json.loads(read_current(path).decode("utf-8"), parse_constant=_refuse)
+        return json.loads(read_text(path), parse_constant=_refuse)
     except OSError as reason:
         raise InputError(f"cannot read {path}, {what}: {reason.strerror}.{_then(remedy)}") from reason
     except (ValueError, RecursionError) as reason:
         raise InputError(
             f"{path} is not {what}, or is damaged: {one_line(reason)}.{_then(remedy)}"
         ) from reason
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file; a device, which may have no end, raises OSError."""
+    if path.is_char_device() or path.is_block_device():
+        raise OSError(errno.EINVAL, "it is a device", str(path))
+    return read_current(path)
+
+
+def read_text(path: Path) -> str:
+    """The content of a file in UTF-8."""
+    return read_bytes(path).decode("utf-8")
 
 
 def check_document(content: Any, schema: type[T], where: str, what: str, remedy: str = "") -> T:
@@ -73,9 +88,40 @@ def check_document(content: Any, schema: type[T], where: str, what: str, remedy:
         ) from reason
 
 
-def one_line(reason: BaseException) -> str:
-    """The message of an error, without line breaks and without characters that cannot be printed."""
-    return " ".join(str(reason).encode("utf-8", "backslashreplace").decode().split())
+def read_yaml(text: str, what: str, strings: bool = False) -> Any:
+    """YAML without references, which could grow without bounds; with ``strings`` every scalar is a string."""
+    loader = _PlainStrings if strings else _PlainYaml
+    try:
+        return yaml.load(text, Loader=loader)
+    except yaml.MarkedYAMLError as reason:
+        place = reason.problem_mark
+        where = "" if place is None else f" in line {place.line + 1}, column {place.column + 1}"
+        raise InputError(f"{what} is not valid YAML: {one_line(reason.problem)}{where}.") from reason
+    except RecursionError as reason:
+        raise InputError(f"{what} is nested too deeply; give fewer levels.") from reason
+    # Besides its own errors the parser raises what Python's types raise, of which there are many.
+    except Exception as reason:
+        raise InputError(f"{what} is not valid YAML: {first_line(reason)}.") from reason
+
+
+class _WithoutReferences:
+    """Refuses anchors and aliases: nine lines of them can stand for a billion values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[attr-defined]
+        if getattr(event, "anchor", None) is not None:
+            raise yaml.composer.ComposerError(
+                None, None, "references (& and *) are not supported", event.start_mark
+            )
+        return super().compose_node(parent, index)  # type: ignore[misc]
+
+
+class _PlainYaml(_WithoutReferences, yaml.SafeLoader):
+    pass
+
+
+class _PlainStrings(_WithoutReferences, yaml.BaseLoader):
+    pass
 
 
 def finite_or_nan(value: float | None) -> float:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.file_locks import lock
+from pyro_fairvae.base.formulas import are_escaped, as_cell
 
 TEMPORARY = ".fairvae-"  # how the names of files begin that are being written
 KINDS = (
@@ -149,9 +151,15 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     """What :func:`write_csv` writes."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow({name: as_cell(name) for name in writer.fieldnames})
+    writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def write_frame(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table as CSV, without its index."""
+    cells = frame.map(as_cell).rename(columns=as_cell) if are_escaped() else frame
+    write_whole(path, cells.to_csv(index=False))
 
 
 def _finite(content: Any) -> Any:

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyro_fairvae.base.errors import InputError, choose
+from pyro_fairvae.base.messages import first_line
 
 T = TypeVar("T")
+LARGEST = 2**63 - 1  # whole number that other libraries take
 
 
 def option(default: Any, help: str | Callable[[], str]) -> Any:
@@ -55,7 +57,7 @@ class Option:
 
     def _read_one(self, value: Any) -> Any:
         if self.kind is str and isinstance(value, Mapping):
-            return json.dumps(value, ensure_ascii=False)  # JSON is valid YAML
+            return _as_json(self.name, value)
         try:
             read = self.kind(value)
             exact = not isinstance(value, bool) and (self.kind is not int or float(value) == read)
@@ -64,7 +66,19 @@ class Option:
         if not exact:
             what = {"int": "a whole number", "float": "a number", "str": "a word"}[self.kind.__name__]
             raise InputError(f"option {self.name} expects {what}, got {value!r}.")
+        if self.kind is int and abs(read) > LARGEST:
+            raise InputError(f"option {self.name} expects a whole number up to {LARGEST}, got {value!r}.")
         return read
+
+
+def _as_json(name: str, value: Mapping[str, Any]) -> str:
+    """A mapping as text that is valid YAML, too."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as reason:
+        raise InputError(
+            f"option {name} expects words and numbers in its mapping: {first_line(reason)}."
+        ) from reason
 
 
 def options_of(cls: type) -> dict[str, Option]:

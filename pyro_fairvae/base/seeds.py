@@ -10,7 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.threads import GENERATORS
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Raise unless all generators take the seed."""
+    require(0 <= seed < 2**63, f"{name} must be within [0, 2^63), got {seed}.", name)
 
 
 def derive_seed(*parts: int) -> int:

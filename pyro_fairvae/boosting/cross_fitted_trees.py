@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.messages import first_line
 
 # Chosen by out-of-fold likelihood on tables of 1,000 to 30,000 rows; the number of trees is found by it, too.
 SETTINGS: dict[str, Any] = {
@@ -90,7 +91,7 @@ class CrossFittedTrees:
         try:
             return CrossFittedTrees(tuple(lightgbm.Booster(model_str=text) for text in texts), shares)
         except lightgbm.basic.LightGBMError as reason:
-            raise InputError(f"the trees cannot be read: {reason}.") from reason
+            raise InputError(f"the trees cannot be read: {first_line(reason)}.") from reason
 
     def out_of_fold(self, inputs: np.ndarray, fold: np.ndarray) -> np.ndarray:
         """Scores, (rows, values), of the rows that trees were grown on, each by those of its fold."""

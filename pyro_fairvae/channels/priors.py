@@ -34,9 +34,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import yaml
 
-from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.documents import read_yaml
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.channels.channel import Channel, Crossed, Row
 from pyro_fairvae.schema.attributes import EVERY, OTHER, OWN, UNAVAILABLE, Attributes
 
@@ -99,14 +99,9 @@ class PriorSpec:
 
 def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
     """Parse a prior, or several by attribute."""
-    if isinstance(text, str):
-        try:
-            # Load strings only: Yes, No and 01 are names here.
-            content = yaml.load(text, Loader=yaml.BaseLoader)
-        except yaml.YAMLError as reason:
-            raise InputError(f"the prior {text!r} is not valid YAML: {reason}.") from reason
-    else:
-        content = text
+    content: Any = text
+    if isinstance(text, str):  # strings only: Yes, No and 01 are names here
+        content = read_yaml(text, f"the prior {text[:100]!r}", strings=True)
     if isinstance(content, str):
         return PriorSpec(content)
     require(

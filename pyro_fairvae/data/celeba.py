@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.dataset import FOR_IMAGES, Dataset
 from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images
 from pyro_fairvae.data.image_sources import open_images
@@ -116,8 +117,8 @@ def fetch(root: Path) -> Path:
         raise
     except Exception as reason:  # the publisher's server limits downloads, and reports it in various ways
         raise InputError(
-            f"torchvision could not download CelebA into {root / 'celeba'}: {reason}\nIt needs gdown "
-            "(pip install gdown), and the publisher's server limits downloads. Try again later, or "
+            f"torchvision could not download CelebA into {root / 'celeba'}: {first_line(reason)}. It needs "
+            "gdown (pip install gdown), and the publisher's server limits downloads. Try again later, or "
             f"put the files from {PUBLISHER} there by hand."
         ) from reason
     return root / "celeba"

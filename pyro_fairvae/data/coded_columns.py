@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +11,21 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.data.given_rows import unmasked
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import RESERVED, Attributes
 
+TOLERANCE = 1e-3  # of a probability, and of the sum of a row's
+TIMES = (
+    datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64, pd.Period, pd.Interval,
+)  # fmt: skip
 MANY = 20  # number of classes or groups that is always allowed, however few rows state them
 WRITTEN_GAPS = ("nan", "NaN", "<NA>", "NaT")  # strings that missing values become when converted to text
 
 
 def as_column(values: Any, what: str) -> pd.Series:
     """One column, without its index; a table of a single column counts as one."""
+    values = unmasked(values)
     if isinstance(values, pd.DataFrame):
         require(values.shape[1] == 1, f"{what} has {values.shape[1]} columns, expected one.")
         values = values.iloc[:, 0]
@@ -53,6 +60,7 @@ def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -
     present = column[~missing].infer_objects()
     infinite = pd.api.types.is_float_dtype(present) and bool(np.isinf(present.to_numpy(float)).any())
     require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
+    _refuse_times(present, what)
     classes = _distinct(present, what) if known is None else known
     if known is None:
         _refuse_written_gaps(classes.tolist(), what, "give None or NaN itself where a label is unknown")
@@ -75,6 +83,17 @@ def _places(present: pd.Series, classes: np.ndarray) -> Integers:
     which, distinct = pd.factorize(present.to_numpy())
     places = [by_value.get(value, by_word.get(word_of(value), -1)) for value in distinct.tolist()]
     return np.array(places, dtype=np.int64)[which]
+
+
+def _refuse_times(present: pd.Series, what: str) -> None:
+    """Refuse dates, times and durations of any resolution, which are no classes."""
+    kind = getattr(present.to_numpy().dtype, "kind", "O")
+    times = [kind in "mM"] if kind != "O" else (isinstance(value, TIMES) for value in present)
+    require(
+        not any(times),
+        f"{what} holds dates, times or durations, which cannot be labels; give classes, such as the year as "
+        "a whole number, or words.",
+    )
 
 
 def _distinct(present: pd.Series, what: str) -> np.ndarray:
@@ -171,8 +190,11 @@ def code_groups(
 
 
 def by_group(values: Any, rows: int, attributes: Attributes, what: str) -> np.ndarray:
-    """Numbers (rows, groups), such as probabilities: a table names the groups, an array has them in order."""
-    wanted = f"expected a number for each of {rows} rows and the groups {', '.join(attributes.group_names)}"
+    """Probabilities (rows, groups), or NaN: a table names the groups, an array has them in order."""
+    values = unmasked(values)
+    index = values.index if isinstance(values, pd.DataFrame) else range(rows)
+    names = ", ".join(attributes.group_names)
+    wanted = f"expected a number for each of {rows} rows and the groups {names}"
     if isinstance(values, pd.DataFrame) and not isinstance(values.columns, pd.RangeIndex):
         columns = [word_of(name) for name in values.columns]
         require(
@@ -189,11 +211,24 @@ def by_group(values: Any, rows: int, attributes: Attributes, what: str) -> np.nd
         given.shape == (rows, attributes.groups),
         f"{what} has the shape {given.shape}; {wanted}, one column for each group in this order.",
     )
+    wrong = np.any((given < -TOLERANCE) | (given > 1 + TOLERANCE), axis=1)
+    require(
+        not wrong.any(),
+        f"{what} is outside of [0, 1] in {first_row(wrong, index)}; give probabilities, not percentages or "
+        "scores.",
+    )
     return given
+
+
+def first_row(where: np.ndarray, index: Sequence[Any]) -> str:
+    """The first of some rows by its name in the index, and the number of the others."""
+    count = int(where.sum())
+    return f"row {index[int(where.argmax())]}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def group_columns(sensitive_features: Any, what: str) -> pd.DataFrame:
     """One or several columns of groups, under different names."""
+    sensitive_features = unmasked(sensitive_features)
     if isinstance(sensitive_features, pd.DataFrame):
         table = sensitive_features.reset_index(drop=True)
         twice = sorted({str(name) for name in table.columns[table.columns.duplicated()]})

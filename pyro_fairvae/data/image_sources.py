@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.messages import first_line
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 Entry = TypeVar("Entry")
@@ -83,8 +84,8 @@ def open_images(where: Path) -> Iterator[ImageSource]:
         archive = zipfile.ZipFile(where)
     except (OSError, zipfile.BadZipFile) as reason:
         raise InputError(
-            f"{where} is not a complete zip of images ({reason}). Fetch it again, or delete it and put the "
-            f"images themselves into a folder {where.with_suffix('').name} beside it."
+            f"{where} is not a complete zip of images ({first_line(reason)}). Fetch it again, or "
+            f"delete it and put the images themselves into a folder {where.with_suffix('').name} beside it."
         ) from reason
     with archive:
         yield ZippedImages(where, archive)

@@ -7,7 +7,6 @@ stated; since training recalibrates them, a difference is a warning and not an e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +17,11 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import chi2
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import by_group
+from pyro_fairvae.data.coded_columns import TOLERANCE, by_group, first_row
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes
 
 LEAST = 1e-4  # probabilities are clipped here before their logarithm is taken
-TOLERANCE = 1e-3  # of the sum of a row's probabilities
 KNOWN = "proxy_proba is known"  # the column that marks rows without probabilities
 BINS = 10
 MOST_DIFFERENT, LEAST_P = 0.05, 0.01  # mean difference and p-value beyond which a warning is given
@@ -35,30 +33,19 @@ def check_probabilities(proxy_proba: Any, rows: int, attributes: Attributes) -> 
     index = proxy_proba.index if isinstance(proxy_proba, pd.DataFrame) else range(rows)
     gaps, sums = np.isnan(given), given.sum(1)
     require(not gaps.all(), "proxy_proba is missing in all rows; leave it out, or give probabilities.")
-    wrong = np.any((given < -TOLERANCE) | (given > 1 + TOLERANCE), axis=1)
-    require(
-        not wrong.any(),
-        f"proxy_proba is outside of [0, 1] in {_rows(wrong, index)}; give probabilities, not percentages "
-        "or scores.",
-    )
     wrong = gaps.any(1) & ~gaps.all(1)
     require(
         not wrong.any(),
-        f"proxy_proba has a gap in {_rows(wrong, index)}; give the probabilities of all groups, or of none.",
+        f"proxy_proba has a gap in {first_row(wrong, index)}; give the probabilities of all groups, or of "
+        "none.",
     )
     wrong = np.abs(sums - 1) > TOLERANCE
     require(
         not wrong.any(),
-        f"proxy_proba sums to {sums[wrong.argmax()]:.6g} in {_rows(wrong, index)}; expected 1 over the "
+        f"proxy_proba sums to {sums[wrong.argmax()]:.6g} in {first_row(wrong, index)}; expected 1 over the "
         f"groups {', '.join(attributes.group_names)}.",
     )
     return np.clip(given, 0, 1)
-
-
-def _rows(where: np.ndarray, index: Sequence[Any]) -> str:
-    """The first of some rows by its name in the index, and the number of the others."""
-    count = int(where.sum())
-    return f"row {index[int(where.argmax())]}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def proxy_table(

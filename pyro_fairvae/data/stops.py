@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.dataset import Dataset
 from pyro_fairvae.data.image_cache import cache_home
 from pyro_fairvae.data.tables import Table
@@ -135,7 +136,9 @@ def _files(folder: Path) -> Iterator[tuple[str, str, Path, str | None]]:
             with zipfile.ZipFile(path) as archive:
                 inside = sorted(archive.namelist())
         except (OSError, zipfile.BadZipFile) as reason:
-            raise InputError(f"cannot read the zip file {path}: {reason}. Fetch it again.") from reason
+            raise InputError(
+                f"cannot read the zip file {path}: {first_line(reason)}. Fetch it again."
+            ) from reason
         for member in inside:
             if FILE.fullmatch(Path(member).name):
                 yield Path(member).name, f"{path}/{member}", path, member
@@ -152,7 +155,7 @@ def _each_once(folder: Path) -> Iterator[tuple[str, str, bytes]]:
                 with zipfile.ZipFile(path) as archive:
                     content = archive.read(member)
         except (OSError, zipfile.BadZipFile) as reason:
-            raise InputError(f"cannot read {where}: {reason}. Fetch it again.") from reason
+            raise InputError(f"cannot read {where}: {first_line(reason)}. Fetch it again.") from reason
         first, before = seen.setdefault(name, (where, content))
         require(
             before == content,
@@ -171,7 +174,9 @@ def _read_month(where: str, content: bytes) -> pd.DataFrame:
     try:
         table = pd.read_csv(io.BytesIO(content), dtype=str, encoding="utf-8-sig")
     except ValueError as reason:
-        raise InputError(f"{where} is not a CSV file: {reason}. Fetch it again from {PUBLISHER}") from reason
+        raise InputError(
+            f"{where} is not a CSV file: {first_line(reason)}. Fetch it again from {PUBLISHER}"
+        ) from reason
     lacking = [name for name in COLUMNS if name not in table]
     require(
         not lacking,
@@ -183,7 +188,7 @@ def _read_month(where: str, content: bytes) -> pd.DataFrame:
         return table[list(COLUMNS)].astype(dict.fromkeys(PLACE, float))
     except ValueError as reason:
         raise InputError(
-            f"{where} is not in the publisher's format: {reason}. Expected dates such as "
+            f"{where} is not in the publisher's format: {first_line(reason)}. Expected dates such as "
             f"2018-04-01T09:30:00+00:00, and numbers in {' and '.join(PLACE)}."
         ) from reason
 

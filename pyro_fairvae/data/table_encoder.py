@@ -20,6 +20,7 @@ from scipy import sparse
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.coded_columns import shorten, word_of
+from pyro_fairvae.data.given_rows import unmasked
 from pyro_fairvae.data.number_columns import (
     NUMBER_KINDS,
     NUMBERS,
@@ -244,6 +245,7 @@ def as_frame(X: Any) -> pd.DataFrame:
         return X.reset_index(drop=True)
     if sparse.issparse(X):
         raise TypeError("X is a sparse matrix, but a dense table is expected; convert it by X.toarray().")
+    X = unmasked(X)
     array = np.asarray(X)
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
         array = np.asarray(X, dtype=object)  # numpy converts numbers in a list to strings if it has strings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,10 +16,12 @@ from typing import IO, Any
 import pandas as pd
 
 from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.coded_columns import is_missing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
+CODE = re.compile(r"\s*[+-]?0\d")
 WORDS_SHOWN = 3  # number of faulty lines to list
 # Strings that text files use for missing values: those of pandas, and its string for a missing date.
 GAPS = (
@@ -29,13 +32,19 @@ OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_table(
-    path: Path, missing_values: Sequence[str] = (), values: Sequence[str] = (), as_text: Sequence[str] = ()
+    path: Path,
+    missing_values: Sequence[str] = (),
+    values: Sequence[str] = (),
+    as_text: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Read a table from a file.
 
     In text files the strings GAPS are missing values, except those in ``values``, and columns ``as_text`` are
-    read as strings, such as 0010; the types of other columns are inferred. ``missing_values`` are missing,
-    too. A first column without a name, in which pandas writes the numbers of rows, is left out.
+    read as strings, such as 0010; the types of other columns are inferred. Columns ``names`` hold labels or
+    groups: they are read as strings, too, if some value begins with a zero, since 01 and 1 would become one
+    number. ``missing_values`` are missing, too. A first column without a name, in which pandas writes the
+    numbers of rows, is left out.
     """
     ending = ending_of(path)
     choose(f"kind of table of {path}", ending, FORMATS)
@@ -45,7 +54,7 @@ def read_table(
             table = _read_parquet(path, missing_values)
         else:
             gaps = [*missing_values, *(word for word in GAPS if word not in values)]
-            table = _read_lines(path, gaps, dict.fromkeys(as_text, str))
+            table = _read_lines(path, gaps, as_text, names)
     except UnicodeDecodeError as reason:
         with path.open("rb") as file:
             utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
@@ -54,7 +63,7 @@ def read_table(
             f"example by iconv -f {'utf16' if utf16 else 'latin1'} -t utf8."
         ) from reason
     except (OSError, EOFError, zlib.error) as reason:
-        raise InputError(f"cannot read {path}: {reason}.") from reason
+        raise InputError(f"cannot read {path}: {first_line(reason)}.") from reason
     require(len(table) > 0, f"{path} has no rows.")
     return table
 
@@ -93,12 +102,15 @@ def _stored(path: Path) -> pd.DataFrame:
     )
     try:
         return pd.read_parquet(path)
-    except (ValueError, OSError) as reason:
-        raise InputError(f"{path} is not a table in Parquet, or is broken: {reason}.") from reason
+    except Exception as reason:  # columns that contradict the file's own metadata can raise almost any
+        raise InputError(f"{path} is not a table in Parquet, or is broken: {first_line(reason)}.") from reason
 
 
-def _read_lines(path: Path, gaps: Sequence[str], types: dict[str, type]) -> pd.DataFrame:
-    header = _check_lines(path, _separator(path))
+def _read_lines(
+    path: Path, gaps: Sequence[str], as_text: Sequence[str], names: Sequence[str]
+) -> pd.DataFrame:
+    header, codes = _check_lines(path, _separator(path), names)
+    types = dict.fromkeys([*as_text, *codes], str)
     return _parsed(path, header, gaps, types, header).drop(columns="", errors="ignore")
 
 
@@ -130,8 +142,8 @@ def _parsed(
             low_memory=False,
             compression="gzip" if ending_of(path).endswith(".gz") else None,
         )
-    except pd.errors.ParserError as reason:
-        raise InputError(f"{path} cannot be read as a table: {str(reason).strip()}.") from reason
+    except (pd.errors.ParserError, OverflowError) as reason:
+        raise InputError(f"{path} cannot be read as a table: {first_line(reason)}.") from reason
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
@@ -144,8 +156,12 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     require(not twice, f"{path} has several columns called {', '.join(map(repr, twice))}; rename them.")
 
 
-def _check_lines(path: Path, separator: str) -> list[str]:
-    """The names in the first line. Raises unless all lines have as many values; pandas does not check it."""
+def _check_lines(path: Path, separator: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names in the first line, and those among ``names`` that hold codes such as 01.
+
+    Raises unless all lines have as many values; pandas does not check it.
+    """
+    codes: set[str] = set()
     faulty: list[str] = []
     count = 0
     with _open(path) as file:
@@ -160,20 +176,22 @@ def _check_lines(path: Path, separator: str) -> list[str]:
                     f"{called}. Save it with commas, and with points in numbers, or with tabs as .tsv.",
                 )
             _check_header(path, header)
+            places = [(place, name) for place, name in enumerate(header) if name in names]
             for fields in lines:
+                codes |= {name for place, name in places if len(fields) > place and CODE.match(fields[place])}
                 if fields and len(fields) != len(header):
                     count += 1
                     if count <= WORDS_SHOWN:
                         faulty.append(f"line {lines.line_num} has {len(fields)}")
         except csv.Error as reason:
-            raise InputError(f"{path}, line {lines.line_num}: {reason}.") from reason
+            raise InputError(f"{path}, line {lines.line_num}: {first_line(reason)}.") from reason
     require(
         count == 0,
         f"{path} has {len(header)} columns, but {count} lines have another number of values: "
         f"{', '.join(faulty)}{' and so on' if count > WORDS_SHOWN else ''}. Quote values that contain "
         f"{separator!r}, or correct the lines.",
     )
-    return header
+    return header, sorted(codes)
 
 
 def _open(path: Path) -> IO[str]:

@@ -9,6 +9,7 @@ from types import ModuleType
 import torch
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.messages import first_line
 
 
 def torchvision_datasets() -> ModuleType:
@@ -22,7 +23,7 @@ def torchvision_datasets() -> ModuleType:
         return import_module("torchvision.datasets")
     except ModuleNotFoundError as reason:
         raise InputError(
-            f"torchvision cannot be imported ({reason}); install it: pip install torchvision."
+            f"torchvision cannot be imported ({first_line(reason)}); install it: pip install torchvision."
         ) from reason
     except RuntimeError as reason:
         if "torchvision::nms does not exist" not in str(reason):

@@ -22,6 +22,7 @@ from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
 from pyro_fairvae.data.coded_columns import code_groups, code_labels
+from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
@@ -588,6 +589,7 @@ class FairSSVAEClassifier(TableClassifier):
         """
         model = self._as_fitted()
         model._require_groups()
+        X, sensitive_features = in_one_order(X=X, sensitive_features=sensitive_features)
         x, member = model._encoded(X), model.selected_
         program = model.fit_.at_chosen_epoch()
         if sensitive_features is None:
@@ -603,6 +605,7 @@ class FairSSVAEClassifier(TableClassifier):
         Labels and groups have gaps where none is stated; if they are not given, no row states one. Proxies
         are left out.
         """
+        X, y, sensitive_features = in_one_order(X=X, y=y, sensitive_features=sensitive_features)
         return self._observed(self._encoded(X), y, sensitive_features)
 
     def _observed(self, x: torch.Tensor, y: Any, sensitive_features: Any) -> Observed:

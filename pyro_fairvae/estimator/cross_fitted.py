@@ -9,7 +9,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.messages import first_line
+from pyro_fairvae.data.coded_columns import TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,9 @@ class CrossFitted:
                 copies.append(clone(estimator).fit(_safe_indexing(X, rows), classes[code[rows]]))
             except ValueError as reason:
                 raise InputError(
-                    f"{type(estimator).__name__} could not be fitted on {len(rows)} rows: {reason} If it "
-                    "cannot handle gaps or categories, give a pipeline that does."
+                    f"{type(estimator).__name__} could not be fitted on {len(rows)} rows: "
+                    f"{first_line(reason)}. If it cannot handle gaps or categories, give a pipeline that "
+                    "does."
                 ) from reason
         return CrossFitted(copies, classes)
 
@@ -48,6 +51,18 @@ class CrossFitted:
 
     def _of_copy(self, copy: Any, X: Any) -> np.ndarray:
         found = np.asarray(copy.predict_proba(X), dtype=float)
+        wrong = not (
+            found.shape == (len(found), len(copy.classes_))
+            and np.isfinite(found).all()
+            and (abs(found - 0.5) <= 0.5 + TOLERANCE).all()
+            and (abs(found.sum(1) - 1) <= TOLERANCE).all()
+        )
+        require(
+            not wrong,
+            f"predict_proba of {type(copy).__name__} must return probabilities of {len(copy.classes_)} "
+            "classes that sum to 1 in each row; wrap it in sklearn.calibration.CalibratedClassifierCV, or "
+            "give another classifier.",
+        )
         scores = np.zeros((len(found), len(self.classes)))
         scores[:, np.searchsorted(self.classes, copy.classes_)] = found
         return scores

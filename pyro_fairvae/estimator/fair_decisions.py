@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
+from pyro_fairvae.data.given_rows import unmasked
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
 from pyro_fairvae.estimator.cross_fitted import CrossFitted
@@ -459,7 +460,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     @staticmethod
     def _given(X: Any) -> Any:
         """X as it is given to the classifier."""
-        return X if isinstance(X, pd.DataFrame) else np.asarray(X)
+        return X if isinstance(X, pd.DataFrame) else np.asarray(unmasked(X))
 
 
 def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

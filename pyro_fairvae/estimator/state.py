@@ -18,6 +18,7 @@ from pyro_fairvae.schema.documents import FitDocument
 from pyro_fairvae.storage.contents import TreeDecisions, fit_from, is_plain
 from pyro_fairvae.storage.stored_model import StoredModel
 
+# Parameters that are not stored, nor taken from a folder: it must not say which files a later fit writes.
 NOT_STORED = ("callback", "checkpoint", "random_state", "device")
 # Settings that are parameters.
 OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "trunk", "intervals", "withholding_depends_on")
@@ -68,8 +69,9 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
         "inspect, decide and report.",
     )
     parameters = stored.parameters if stored.parameters is not None else _parameters_of(stored)
+    known = model.get_params(deep=False).keys() - set(NOT_STORED)
     for name in parameters:
-        choose("parameter", name, model.get_params(deep=False))
+        choose("parameter", name, known)
     model.set_params(**parameters)
     model.encoder_ = stored.columns
     model.classes_, model.attributes_ = stored.classes, stored.attributes

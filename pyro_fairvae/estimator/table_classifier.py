@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
+from pyro_fairvae.data.given_rows import in_one_order, unmasked
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, names_of, without_columns
 from pyro_fairvae.data.user_table import CodedTable
@@ -200,12 +201,13 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             The share of labelled rows with a correct decision.
         """
         model = self._as_fitted()
+        X, y, sample_weight = in_one_order(X=X, y=y, sample_weight=sample_weight)
         decided = model.predict(X)
         codes, _ = code_labels(y, model.classes_)
         require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
         known = codes < len(model.classes_)
         require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        weight = None if sample_weight is None else np.asarray(unmasked(sample_weight))[known]
         return float(accuracy_score(model.classes_[codes[known]], decided[known], sample_weight=weight))
 
     @abstractmethod
@@ -236,6 +238,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """What ``fit`` was given, checked and coded."""
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
+        X, y, sensitive_features, proxy_proba = in_one_order(
+            X=X, y=y, sensitive_features=sensitive_features, proxy_proba=proxy_proba
+        )
         whole = as_frame(X)
         check_names(whole)
         proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)

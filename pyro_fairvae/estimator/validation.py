@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import (
     MANY,
     as_column,
@@ -84,6 +85,7 @@ def check_groups(
 def random_seed(random_state: Any) -> int:
     """The seed that a ``random_state`` of scikit-learn gives."""
     if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        check_seed(int(random_state), "random_state")
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31))
 

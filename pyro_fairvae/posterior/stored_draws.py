@@ -58,6 +58,16 @@ def kept_sources(arrays: Mapping[str, np.ndarray]) -> tuple[str, ...]:
 def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) -> ChannelDraws:
     """The draws of a channel among those of :func:`keep_draws`; raises KeyError if they are missing."""
     rows = [arrays[_key(source, channel.name, row)].astype(np.float64) for row in range(len(channel.rows))]
+    shapes = {draws.shape[:3] for draws in rows}
+    require(
+        len(shapes) == 1
+        and all(
+            draws.ndim == 4 and draws.size and draws.shape[3] == len(row.outcomes)
+            for draws, row in zip(rows, channel.rows, strict=True)
+        ),
+        f"the {source} draws of P({channel.name}) have shapes that do not belong to the model: "
+        f"{[draws.shape for draws in rows]}.",
+    )
     return ChannelDraws(channel, rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -14,10 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from scipy import stats
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.base.messages import printable
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.report.comparison import metric_title
 from pyro_fairvae.report.text import members_in_words
@@ -299,6 +302,12 @@ def write_figure(figure: Figure, path: Path) -> None:
     kind = path.suffix.removeprefix(".")
     known = figure.canvas.get_supported_filetypes()
     require(kind in known, f"cannot draw {path}: its ending must be one of {', '.join(sorted(known))}.")
+    for text in figure.findobj(Text):  # names are no formulas, although $ may stand in them
+        assert isinstance(text, Text)
+        text.set_parse_math(False)
+        text.set_text(printable(text.get_text()))
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # of a script that the font lacks
+        figure.savefig(buffer, format=kind)
     write_whole(path, buffer.getvalue())

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
+from pyro_fairvae.base.messages import in_one_line
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
@@ -302,7 +303,8 @@ def decision_table(results: dict[str, Any]) -> str:
 
 
 def align(lines: list[list[str]]) -> str:
-    """Columns of equal width; all but the first are right-aligned."""
+    """Columns of equal width; all but the first are right-aligned. A line break in a cell is escaped."""
+    lines = [[in_one_line(cell) for cell in line] for line in lines]
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
     return "\n".join(
         "  ".join(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks.gaps import RISKS
 
@@ -134,7 +135,9 @@ def _tried(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except Exception as reason:  # user code may raise anything
-        raise InputError(f"{what} could not be evaluated: {type(reason).__name__}, {reason}.") from reason
+        raise InputError(
+            f"{what} could not be evaluated: {type(reason).__name__}, {first_line(reason)}."
+        ) from reason
 
 
 def is_reference(name: str) -> bool:
@@ -193,14 +196,17 @@ def _imported(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as reason:
         if reason.name is None or not f"{name}.".startswith(f"{reason.name}."):
-            raise InputError(f"the module {name} of the risk cannot be imported: {reason}.") from reason
+            raise InputError(
+                f"the module {name} of the risk cannot be imported: {first_line(reason)}."
+            ) from reason
         raise InputError(
             f"there is no module {reason.name!r} in {here} or among the installed ones; a risk of your own "
             "is named as module:function."
         ) from reason
     except Exception as reason:  # user code may raise anything
         raise InputError(
-            f"the module {name} of the risk cannot be imported: {type(reason).__name__}, {reason}."
+            f"the module {name} of the risk cannot be imported: {type(reason).__name__}, "
+            f"{first_line(reason)}."
         ) from reason
     finally:
         sys.path.remove(here)

@@ -135,6 +135,7 @@ def fit_from(
         part, _, rest = name.partition("/")
         if name != ADJUSTMENT:
             require(part in parts, f"{TENSORS} holds {name!r}, which is not part of a model.")
+            require(bool(value.isfinite().all()), f"{name!r} in {TENSORS} has values that are not finite.")
             parts[part][rest] = value.to(device)
     made = {name: (value.shape, value.dtype) for name, value in program.state().items()}
     for part, state in parts.items():
@@ -145,9 +146,11 @@ def fit_from(
     shape = (len(lambdas), len(class_names), len(class_names), attributes.groups)
     if adjustment is not None:
         require(
-            adjustment.shape == shape and adjustment.dtype == torch.float32,
-            f"{ADJUSTMENT!r} is {adjustment.dtype} of the shape {tuple(adjustment.shape)}, expected float32 "
-            f"of {shape}.",
+            adjustment.shape == shape
+            and adjustment.dtype == torch.float32
+            and bool(adjustment.isfinite().all()),
+            f"{ADJUSTMENT!r} is {adjustment.dtype} of the shape {tuple(adjustment.shape)}, expected finite "
+            f"float32 of {shape}.",
         )
     chosen = document.chosen_epoch
     require(len(chosen) == len(lambdas), f"{len(chosen)} epochs were chosen for {len(lambdas)} members.")

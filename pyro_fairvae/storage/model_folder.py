@@ -22,10 +22,11 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
 from pyro_fairvae import __version__
-from pyro_fairvae.base.documents import as_read, check_document, digest_of, read_json
+from pyro_fairvae.base.documents import as_read, check_document, digest_of, read_bytes, read_json
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import json_text
 from pyro_fairvae.base.folders import alone_in, read_current, write_together
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.schema.documents import ModelDocument, TreesDocument
 from pyro_fairvae.storage import version_1
 
@@ -132,9 +133,12 @@ def _read(
     )
     digests = content.get("sha256")
     expected = digests if isinstance(digests, dict) else {}
+    try:
+        digest = digest_of({name: value for name, value in content.items() if name not in HEAD})
+    except (RecursionError, UnicodeError) as reason:
+        raise InputError(f"{path} is not {A_MODEL}, or is damaged: {first_line(reason)}.") from reason
     require(
-        expected.get(DOCUMENT)
-        == digest_of({name: value for name, value in content.items() if name not in HEAD}),
+        expected.get(DOCUMENT) == digest,
         f"{path} is damaged, or was changed by hand: its content does not match its SHA-256.",
     )
     tensors = _unpack(folder / TENSORS, expected, read_tensors)
@@ -148,7 +152,7 @@ def _read(
             content, tensors = version_1.upgraded(content), version_1.renamed(tensors)
         except (LookupError, TypeError, ValueError, AttributeError) as reason:
             raise InputError(
-                f"{path} is not {A_MODEL}, or is damaged: {type(reason).__name__}, {reason}."
+                f"{path} is not {A_MODEL}, or is damaged: {type(reason).__name__}, {first_line(reason)}."
             ) from reason
     return check_document(content, ModelDocument, str(path), A_MODEL), tensors, draws, trees
 
@@ -156,7 +160,7 @@ def _read(
 def _unpack(path: Path, expected: Mapping[str, Any], read: Any) -> Any:
     """The tensors of a file, which must have the SHA-256 that the document states."""
     try:
-        packed = read_current(path)
+        packed = read_bytes(path)
     except OSError as reason:
         raise InputError(f"cannot read {path}: {reason.strerror}.") from reason
     require(
@@ -165,5 +169,5 @@ def _unpack(path: Path, expected: Mapping[str, Any], read: Any) -> Any:
     )
     try:
         return read(packed)
-    except (SafetensorError, KeyError, ValueError, RuntimeError, TypeError) as reason:
-        raise InputError(f"{path} is damaged: {reason}.") from reason
+    except (SafetensorError, KeyError, ValueError, RuntimeError, TypeError, OverflowError) as reason:
+        raise InputError(f"{path} is damaged: {first_line(reason)}.") from reason

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
@@ -41,7 +42,7 @@ from pyro_fairvae.storage.contents import (
     scores_from,
     trees_content,
 )
-from pyro_fairvae.storage.model_folder import DOCUMENT, read_model, write_model
+from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, read_model, write_model
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,11 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Stored
     folder = Path(folder)
     document, tensors, draws, trees = read_model(folder)
     with restoring(folder):
+        for name, array in draws.items():
+            require(
+                array.dtype.kind == "f" and bool(np.isfinite(array).all()),
+                f"{name!r} in {DRAWS} is not of finite numbers.",
+            )
         return _restored(document, tensors, draws, trees, torch.device(device))
 
 
@@ -240,7 +246,8 @@ def restoring(folder: Path) -> Iterator[None]:
         raise InputError(f"{folder / DOCUMENT} cannot be used: {reason}") from reason
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as reason:
         raise InputError(
-            f"{folder / DOCUMENT} does not describe a usable model: {type(reason).__name__}, {reason}."
+            f"{folder / DOCUMENT} does not describe a usable model: {type(reason).__name__}, "
+            f"{first_line(reason)}."
         ) from reason
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from pyro_fairvae import __version__
-from pyro_fairvae.base.documents import check_document, one_line, read_document
+from pyro_fairvae.base.documents import check_document, read_document, read_text, read_yaml
 from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.messages import one_line
 from pyro_fairvae.base.options import flatten, nested, option
+from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel, sketched_channel
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, load
@@ -217,7 +218,7 @@ class TrainConfig:
             "targets",
             "lambdas",
         )
-        require(0 <= self.seed < 2**63, f"seed must be within [0, 2^63), got {self.seed}.")
+        check_seed(self.seed)
         self.channels()
 
     def channels(self) -> tuple[Channel, Channel]:
@@ -257,9 +258,9 @@ def read_options(path: Path) -> dict[str, Any]:
         content = read_document(path, dict[str, Any], what)
     else:
         try:
-            given = yaml.safe_load(path.read_bytes().decode("utf-8"))
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as reason:
+            text = read_text(path)
+        except (OSError, ValueError) as reason:
             raise InputError(f"cannot read {path}, {what}: {one_line(reason)}.") from reason
-        content = check_document(given, dict[str, Any], str(path), what)
+        content = check_document(read_yaml(text, f"{path}, {what},"), dict[str, Any], str(path), what)
     content.pop(ENVIRONMENT, None)
     return content

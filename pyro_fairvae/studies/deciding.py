@@ -14,6 +14,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import write_csv, write_json
 from pyro_fairvae.base.options import option
 from pyro_fairvae.base.reports import Report, silent
+from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data import Missingness, Splits, hide
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.decisions.rules import RULES, DecisionProblem
@@ -51,6 +52,7 @@ class DecideConfig:
         choose("part", self.part, RUN_PARTS)
         choose("rule", self.rule, RULES)
         require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
+        check_seed(self.seed)
         check_choice(self.member, self.lambda_)
         require(
             self.decision_lambda is None or 0 <= self.decision_lambda < float("inf"),

@@ -15,6 +15,7 @@ from pyro_fairvae.base.documents import read_document, write_sealed
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import make_folder, write_json, write_whole
 from pyro_fairvae.base.folders import alone_in
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.schema.documents import JobRecord, VersionMark
 from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
@@ -208,7 +209,7 @@ def _death(reason: Exception) -> str:
     return (
         "its worker process died, even alone; too little memory is likely\n"
         "Free some (fewer workers, fewer other programs) or use a larger machine, and start again: "
-        f"what is done stays done.\n{type(reason).__name__}: {reason}"
+        f"what is done stays done.\n{type(reason).__name__}: {first_line(reason)}"
     )
 
 

@@ -20,6 +20,7 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.messages import first_line
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]  # from a config to a record, both of JSON types
 
@@ -42,7 +43,7 @@ class Job:
             text = json.dumps(self.config, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as reason:
             raise InputError(
-                f"the config of job {self.name!r} is not JSON ({reason}); "
+                f"the config of job {self.name!r} is not JSON ({first_line(reason)}); "
                 "it may hold text, finite numbers, booleans, None, lists and dicts of these."
             ) from reason
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -123,7 +124,8 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         from ray.util.joblib import register_ray
     except ImportError as reason:
         raise InputError(
-            f"the backend 'ray' needs Ray ({reason}): pip install 'pyro_fairvae[ray]', or use 'local'."
+            f"the backend 'ray' needs Ray ({first_line(reason)}): pip install 'pyro_fairvae[ray]', or use "
+            "'local'."
         ) from reason
     # Joblib passes a context that Ray ignores with a warning.
     logging.getLogger("ray.util.multiprocessing").setLevel(logging.ERROR)
@@ -135,7 +137,7 @@ def _ray(workers: int | None) -> Iterator[Pool]:
             ray.init(**quiet)
         except (ConnectionError, RuntimeError, ValueError) as reason:
             raise InputError(
-                f"no Ray cluster answers at RAY_ADDRESS={address} ({reason}); start it, "
+                f"no Ray cluster answers at RAY_ADDRESS={address} ({first_line(reason)}); start it, "
                 "check that its token is set here, or unset RAY_ADDRESS."
             ) from reason
     elif started:
@@ -152,7 +154,8 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         yield Pool(workers or cores, (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError), _chunks)
     except ray.exceptions.RayTaskError as reason:  # not from a job, which catches its own errors
         raise InputError(
-            f"a Ray worker could not start a job; every node needs this version of pyro_fairvae. {reason}"
+            "a Ray worker could not start a job; every node needs this version of pyro_fairvae. "
+            f"{first_line(reason)}."
         ) from reason
     finally:
         if started:

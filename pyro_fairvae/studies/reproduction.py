@@ -17,7 +17,7 @@ import torch
 
 from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.files import write_json, write_whole
+from pyro_fairvae.base.files import write_frame, write_json
 from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.base.reports import Report
@@ -187,9 +187,9 @@ def reproduce(
             say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
         require(len(reproduction.results) > 0, f"every job failed; the reasons are in {out / 'jobs'}.")
         write_json(out / "config.json", asdict(config) | {ENVIRONMENT: reproduction.environment})
-        write_whole(out / "results.csv", reproduction.results.to_csv(index=False))
+        write_frame(out / "results.csv", reproduction.results)
         if len(reproduction.recovery):
-            write_whole(out / "recovery.csv", reproduction.recovery.to_csv(index=False))
+            write_frame(out / "recovery.csv", reproduction.recovery)
     return reproduction
 
 

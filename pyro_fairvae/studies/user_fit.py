@@ -13,6 +13,8 @@ from pyro_fairvae.auditing import Audit, audit
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, json_text
 from pyro_fairvae.base.folders import alone_in
+from pyro_fairvae.base.messages import printable
+from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import is_missing
 from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names, names_of
@@ -48,7 +50,7 @@ class UserTable:
             "groups": list(map(str, self.groups.columns)),
             "missing": self.missing,
             "values": self.values,
-            "data": self.path.name,
+            "data": printable(self.path.name),
         }
 
 
@@ -91,7 +93,7 @@ def fit_table(
     ``missing``.
     """
     require(0 <= holdout < 1, f"holdout must be within [0, 1), got {holdout}.", "holdout")
-    require(seed >= 0, f"seed must not be negative, got {seed}.", "seed")
+    check_seed(seed)
     check_free(out, overwrite)
     say = report or (lambda words: None)
     model = FairSSVAEClassifier() if model is None else model
@@ -169,7 +171,7 @@ def read_user_table(
             f"{name!r} is the label, a group or dropped, and cannot have probabilities of a group, too.",
             "proxy_proba",
         )
-    table = read_table(path, missing, values)
+    table = read_table(path, missing, values, names=[label, *groups])
     table.columns = pd.Index(check_names(table))
     labels = take_columns(table, [label], "label").iloc[:, 0]
     stated = take_columns(table, groups, "group")

@@ -91,7 +91,7 @@ def test_too_few_rows_with_labels_for_an_audit_by_label() -> None:
     [
         (PEOPLE.y.astype(float), PEOPLE.decided, SAID),
         (PEOPLE.y.tolist(), PEOPLE.decided.tolist(), SAID.tolist()),
-        (pd.Series(PEOPLE.y, index=np.arange(ROWS)[::-1]), PEOPLE.decided, pd.Series(SAID).to_frame("sex")),
+        (pd.Series(PEOPLE.y, index=np.arange(ROWS) + 9), PEOPLE.decided, pd.Series(SAID).to_frame("sex")),
         (PEOPLE.y.astype(bool), PEOPLE.decided.astype(bool), SAID),
         (PEOPLE.y.astype(bool), PEOPLE.decided, SAID),
         (pd.Series(PEOPLE.y).astype("Int64"), pd.Series(PEOPLE.decided).astype("category"), SAID),

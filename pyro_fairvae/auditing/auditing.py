@@ -202,10 +202,6 @@ def _conditions_of(given: Sequence[str] | None, model: Any, by_label: bool) -> t
     return tuple(given)
 
 
-def _pairs(groups: np.ndarray) -> list[tuple[int, int]]:
-    return [(int(a), int(b)) for a in groups for b in groups if a != b]
-
-
 def _metric(
     rows: AuditedRows,
     estimated: AuditedRates,
@@ -227,19 +223,14 @@ def _metric(
 
 
 def _largest(rates: AuditedRates, over: Sequence[int], confidence: float) -> tuple[float, float, float]:
-    groups = rates.values.shape[1]
-    contrasts = []
-    for c in over:
-        for a, b in _pairs(np.flatnonzero(~np.isnan(rates.values[c]))):
-            contrast = np.zeros((rates.values.shape[0], groups))
-            contrast[c, a], contrast[c, b] = 1, -1
-            contrasts.append(contrast.ravel())
-    if not contrasts:
+    values = rates.values[list(over)]
+    compared = values[(~np.isnan(values)).sum(1) > 1]
+    if not len(compared):
         return float("nan"), float("nan"), float("nan")
-    matrix = np.array(contrasts)
-    differences = matrix @ np.nan_to_num(rates.values.ravel())
-    low, high = largest_interval(differences, matrix @ rates.covariance() @ matrix.T, confidence)
-    return float(differences.max()), low, high
+    entries = np.arange(rates.values.size).reshape(rates.values.shape)[list(over)].ravel()
+    covariance = rates.covariance()[np.ix_(entries, entries)]
+    largest = np.nanmax(compared, axis=1) - np.nanmin(compared, axis=1)
+    return float(largest.max()), *largest_interval(values, covariance, confidence)
 
 
 def _bounds(rows: AuditedRows, c: int, given_label: bool) -> tuple[float, float]:

@@ -226,27 +226,28 @@ class ControlVariates:
         rows = self.rows
         values = np.full((rows.classes, rows.groups), np.nan)
         influence = np.zeros((len(rows), rows.classes, rows.groups))
-        extra = np.zeros_like(values)
+        extra, shares = np.zeros_like(values), np.ones_like(values)
         counts = self._possible_weights() if weighted else np.ones(len(rows))
         for c, condition in enumerate(conditions):
             hit = rows.decided == c
             for g in range(rows.groups):
                 inside = condition & (rows.group == g)
-                mass = np.where(inside, counts, 0.0)
                 if not inside.any() or (weighted and not self.told[g]):
                     continue
-                share = mass.mean()
-                rate = float((mass * hit).mean() / share)
-                error = mass * (hit - rate)
+                mass = np.where(inside, counts, 0.0)
+                shares[c, g] = mass.mean()
+                values[c, g] = (mass * hit).mean() / shares[c, g]
+                influence[:, c, g] = mass * (hit - values[c, g])
                 if weighted:
-                    error = error + self._of_weights(inside * (hit - rate))
-                if adjusted and self.helps:
-                    taken = self._control(error)
-                    rate, error = rate - taken.mean() / share, error - taken
-                values[c, g] = np.clip(rate, 0, 1)
-                influence[:, c, g] = (error - error.mean()) / share
+                    influence[:, c, g] += self._of_weights(inside * (hit - values[c, g]))
                 extra[c, g] = _left_out(int((inside & hit).sum()), int(inside.sum()))
-        return AuditedRates(values, influence, extra)
+        known = ~np.isnan(values)
+        if adjusted and self.helps and known.any():
+            taken = self._control(influence[:, known])
+            values[known] -= taken.mean(0) / shares[known]
+            influence[:, known] -= taken
+        influence = (influence - influence.mean(0)) / shares
+        return AuditedRates(np.clip(values, 0, 1), influence, extra)
 
     def _of_weights(self, inside: np.ndarray) -> np.ndarray:
         """Contribution of the estimate of w to the errors of a sum over rows weighted by it, (rows,)."""
@@ -257,16 +258,16 @@ class ControlVariates:
         slack = (1 - self.row_weights)[:, None]
         return np.asarray(self.functions @ moments.of_weights * slack)
 
-    def _control(self, error: np.ndarray) -> np.ndarray:
-        """The control variate of each row, with its multiple learned on other folds."""
-        taken = np.zeros(len(error))
+    def _control(self, errors: np.ndarray) -> np.ndarray:
+        """The control variates of each row, (rows, rates), with their multiples learned on other folds."""
+        taken = np.zeros_like(errors)
         for f, moments in enumerate(self.elsewhere):
             inside, outside = self.fold == f, self.fold != f
             weights = self.offset[outside] + self.weighs[outside] @ moments.weights
             left = moments.left(self.functions[outside], weights)
-            multiple = np.linalg.lstsq(left - left.mean(0), error[outside], rcond=None)[0]
+            multiples = np.linalg.lstsq(left - left.mean(0), errors[outside], rcond=None)[0]
             # With w of all rows: its error does not affect the remaining moments.
-            taken[inside] = moments.left(self.functions[inside], self.row_weights[inside]) @ multiple
+            taken[inside] = moments.left(self.functions[inside], self.row_weights[inside]) @ multiples
         return taken
 
     def withholding(self, z: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -21,7 +21,9 @@ from pyro_fairvae.base.seeds import seeded
 from pyro_fairvae.risks import CellSums, ComposedRisk, ExpectedRisk
 from pyro_fairvae.risks.expectation import draw_cells
 
-ROWS_AT_ONCE = 256  # rows whose changes are evaluated at a time
+ROWS_AT_ONCE = 256  # rows whose changes are evaluated at a time, at most
+NUMBERS_AT_ONCE = 2**21  # of counts or draws that are handled at a time
+MOST_DRAWN = 2**32  # bytes of all draws
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,28 @@ class DecisionProblem:
         self.weight = weight
         self._rounded = self.log_q.argmax(-1) if rounded is None else rounded
         self.estimator = ExpectedRisk(risk, lambda logits: logits, samples, memory=1.0, estimator="sampled")
-        with seeded(seed):
-            drawn = draw_cells(imputed.double().unsqueeze(0), samples)
-        self.cells = torch.cat(drawn, dim=1)[0]  # (samples, rows), y · groups + a
+        self.cells = self._drawn(imputed, samples, seed)  # (samples, rows), y · groups + a
         self.mass = self.counts(self.rounded()).sum(-1)  # (samples, cells), the same for all labels
         self.likeliest_group = imputed.sum(-2).argmax(-1)
+
+    def _drawn(self, imputed: Tensor, samples: int, seed: int) -> Tensor:
+        """Draws of the cell of every row, in the smallest type that has a number for each."""
+        cells = self.classes * self.groups
+        kind = torch.uint8 if cells <= 256 else torch.int16 if cells <= 2**15 else torch.int32
+        most = MOST_DRAWN // (kind.itemsize * max(self.rows, 1))
+        require(
+            samples <= most,
+            f"{samples} draws of {self.rows} rows do not fit into {MOST_DRAWN >> 30} GB; give draws up to "
+            f"{most}, or fewer rows.",
+            "draws",
+        )
+        drawn = torch.empty((samples, self.rows), dtype=kind)
+        start = 0
+        with seeded(seed):
+            for some in draw_cells(imputed.double().unsqueeze(0), samples):
+                drawn[start : start + some.shape[1]] = some[0]
+                start += some.shape[1]
+        return drawn
 
     def rounded(self) -> Tensor:
         """The initial labels of rules: the likeliest, or those given, such as by the thresholds of a run."""
@@ -67,8 +86,10 @@ class DecisionProblem:
         """Number of rows of each cell that are labelled c in each draw, (samples, cells, classes)."""
         samples = len(self.cells)
         flat = torch.zeros(samples, self.classes * self.groups * self.classes, dtype=torch.float64)
-        index = self.cells * self.classes + labels
-        flat.scatter_add_(1, index, torch.ones_like(index, dtype=torch.float64))
+        at_once = max(1, NUMBERS_AT_ONCE // max(self.rows, 1))
+        for cells, some in zip(self.cells.split(at_once), flat.split(at_once), strict=True):
+            index = cells.long() * self.classes + labels
+            some.scatter_add_(1, index, torch.ones((), dtype=torch.float64).expand_as(index))
         return flat.view(samples, -1, self.classes)
 
     def fairness(self, counts: Tensor) -> Tensor:
@@ -85,7 +106,7 @@ class DecisionProblem:
     def _changes(self, labels: Tensor, counts: Tensor, rows: Tensor, to: int) -> Tensor:
         """J after moving each of ``rows`` alone to class ``to``, up to the likelihood of ``labels``."""
         moved = counts.expand(len(rows), *counts.shape).clone()
-        cells = self.cells[:, rows].T  # (changed rows, samples)
+        cells = self.cells[:, rows].T.long()  # (changed rows, samples)
         change, sample = torch.arange(len(rows)).unsqueeze(-1), torch.arange(len(self.cells))
         moved[change, sample, cells, labels[rows].unsqueeze(-1)] -= 1
         moved[change, sample, cells, to] += 1
@@ -139,13 +160,14 @@ def by_descent(
     evaluated again before it is applied.
     """
     labels = (problem.rounded() if start is None else start).clone()
+    at_once = min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // problem.counts(labels).numel()))
     before = problem.objective(problem.rounded())
     for sweep in range(sweeps):
         counts = problem.counts(labels)
         now = problem.weight * problem.fairness(counts)
         candidates = []
         for to in range(problem.classes):
-            for rows in torch.nonzero(labels != to).squeeze(-1).split(ROWS_AT_ONCE):
+            for rows in torch.nonzero(labels != to).squeeze(-1).split(at_once):
                 gains = now - problem._changes(labels, counts, rows, to)
                 helpful = gains > 1e-12
                 candidates += [
@@ -160,8 +182,9 @@ def by_descent(
                 continue
             value = problem._changes(labels, counts, one, to)[0]
             if value < now - 1e-12:
-                counts[torch.arange(len(problem.cells)), problem.cells[:, row], labels[row]] -= 1
-                counts[torch.arange(len(problem.cells)), problem.cells[:, row], to] += 1
+                sample, cell = torch.arange(len(problem.cells)), problem.cells[:, row].long()
+                counts[sample, cell, labels[row]] -= 1
+                counts[sample, cell, to] += 1
                 labels[row] = to
                 now = problem.weight * problem.fairness(counts)
         report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -152,7 +152,8 @@ class ExpectedRisk:
         groups = imputed.shape[-1]
         values = [
             risk.function(predictions.unsqueeze(1), cell // groups, cell % groups)
-            for cell in draw_cells(imputed, self.samples, noise)
+            # All are drawn before the function, which may draw numbers of its own, is called.
+            for cell in list(draw_cells(imputed, self.samples, noise))
         ]
         drawn = torch.cat(values, dim=1)
         value, standard_error = _mean(drawn, torch.ones_like(drawn))
@@ -195,10 +196,10 @@ def _mean(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     return mean, standard_error
 
 
-def draw_cells(imputed: Tensor, samples: int, noise: MemberNoise | None = None) -> list[Tensor]:
+def draw_cells(imputed: Tensor, samples: int, noise: MemberNoise | None = None) -> Iterator[Tensor]:
     """Draws of the cell y·groups + a for every row, a few samples at a time: (members, some, rows) each."""
     bounds = imputed.flatten(-2).cumsum(-1)[..., :-1].unsqueeze(1)  # (members, 1, rows, cells − 1)
-    return [(uniform.unsqueeze(-1) >= bounds).sum(-1) for uniform in _uniforms(imputed, samples, noise)]
+    return ((uniform.unsqueeze(-1) >= bounds).sum(-1) for uniform in _uniforms(imputed, samples, noise))
 
 
 def draw_cell_sums(
@@ -228,14 +229,15 @@ def draw_cell_sums(
     return CellSums(sums[..., 0].detach(), sums[..., 1:])
 
 
-def _uniforms(imputed: Tensor, samples: int, noise: MemberNoise | None) -> list[Tensor]:
+def _uniforms(imputed: Tensor, samples: int, noise: MemberNoise | None) -> Iterator[Tensor]:
     """``samples`` uniform numbers for every row, (members, some, rows) at a time."""
     members, rows = imputed.shape[:2]
     at_once = max(1, DRAWN_AT_ONCE // rows)
-    sizes = [min(at_once, samples - start) for start in range(0, samples, at_once)]
-    if noise is not None:
-        return [noise.uniform((size, rows), imputed) for size in sizes]
-    return [torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device) for size in sizes]
+    for size in (min(at_once, samples - start) for start in range(0, samples, at_once)):
+        if noise is not None:
+            yield noise.uniform((size, rows), imputed)
+        else:
+            yield torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device)
 
 
 def expected_cell_sums(

@@ -181,6 +181,6 @@ def _harm(kept: dict[Path, bytes], devices: dict[Path, Callable[[int], bool]], f
     left = [
         path.name
         for path in folder.rglob(".*")
-        if path.name not in (".", "..") and ".fairvae" not in path.name
+        if path.name not in (".", "..")
     ]
     return f"files are left behind: {left}" if left else ""

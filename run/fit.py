@@ -165,6 +165,8 @@ def _boosting(arguments: argparse.Namespace, _: str) -> FairDecisions:
         risk=arguments.risk,
         targets=_numbers("targets", arguments.targets),
         max_disparity=arguments.max_disparity,
+        withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
+        proxies=tuple(listed(arguments.proxy)),
     )
 
 
@@ -178,9 +180,6 @@ OF_NETWORKS = {
     "--trunk": "trunk",
     "--epochs": "epochs",
     "--set": "options",
-    "--proxy": "proxy",
-    "--proxy-proba": "proxy_proba",
-    "--withholding-depends-on": "withholding_depends_on",
 }
 
 

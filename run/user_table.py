@@ -16,12 +16,12 @@ from pyro_fairvae.run.command import add_machine, prepare, report
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable
+from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.table_files import read_table
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.loading import load_estimator
 from pyro_fairvae.estimator.table_classifier import WithholdingWarning
-from pyro_fairvae.estimator.validation import names_of
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.storage.model_folder import MODEL, RUN
 

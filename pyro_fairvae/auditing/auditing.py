@@ -18,6 +18,7 @@ from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.given_rows import in_one_order
+from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.nn.conditions import LABEL
 from pyro_fairvae.schema.attributes import Attributes
@@ -186,7 +187,7 @@ def audit(
 def _conditions_of(given: Sequence[str] | None, model: Any, by_label: bool) -> tuple[str, ...]:
     """What withholding depends on besides the group, as given, or as the model was fitted."""
     if given is None:
-        return () if by_label else tuple(getattr(model, "withholding_depends_on", ()))
+        return () if by_label else names_of(getattr(model, "withholding_depends_on", ()))
     require(
         not isinstance(given, str),
         f"withholding_depends_on must be a list of names of columns, or of 'label', got {given!r}.",

@@ -236,7 +236,7 @@ class Channel:
         if tilt is not None:
             tilt, cell = _aligned(tilt, cell)
         if cell is None:
-            likelihood = functional.one_hot(observed, self.outcomes).to(matrix.dtype) @ matrix.mT
+            likelihood = _pick(matrix.mT, observed)
         else:
             by_outcome = matrix.unflatten(-2, (self.cells, -1)).mT.flatten(-3, -2)
             seen = observed if cell.dim() == 2 else observed.unsqueeze(-1)
@@ -331,7 +331,10 @@ def _aligned(tilt: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor | None]:
 def _pick(of_cells: Tensor, cell: Tensor) -> Tensor:
     """What holds in the cell of each row, (members, rows, …, k), from (members, cells, k).
 
-    A product, since the gradient of an index is not deterministic on CUDA.
+    Where there is a gradient it is a product, since that of an index is not deterministic on CUDA.
     """
+    if not of_cells.requires_grad:
+        members = torch.arange(len(of_cells), device=cell.device)
+        return of_cells[members.view(-1, *(1,) * max(cell.dim() - 1, 1)), cell]
     chosen = functional.one_hot(cell, of_cells.shape[-2]).to(of_cells)
     return chosen @ (of_cells.unsqueeze(1) if cell.dim() == 3 else of_cells)

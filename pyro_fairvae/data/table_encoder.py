@@ -273,6 +273,12 @@ def without_columns(X: Any, names: Collection[str]) -> Any:
     return table.loc[:, [str(name) not in names for name in table.columns]]
 
 
+def names_of(given: Any) -> tuple[str, ...]:
+    """Names of columns as strings, each once; a single name counts as a list of one."""
+    names = [given] if isinstance(given, (str, int)) else given or ()
+    return tuple(dict.fromkeys(map(str, names)))
+
+
 def check_names(table: pd.DataFrame) -> tuple[str, ...]:
     """The names of the columns as strings, which must be distinct."""
     names = tuple(map(str, table.columns))

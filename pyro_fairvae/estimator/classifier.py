@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from pyro_fairvae.base.devices import resolve_device
@@ -21,10 +21,9 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
-from pyro_fairvae.data.coded_columns import StatedGroups, code_groups, code_labels
+from pyro_fairvae.data.coded_columns import code_groups, code_labels
 from pyro_fairvae.data.given_rows import in_one_order
-from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
-from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, without_columns
+from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import TARGETS, check_targets
@@ -32,12 +31,6 @@ from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit
 from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
-    NOBODY,
-    check_depends_on,
-    check_groups,
-    check_labels,
-    check_roles,
-    names_of,
     random_seed,
 )
 from pyro_fairvae.evaluation.selection import (
@@ -56,7 +49,6 @@ from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
-from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Imputation, Observed
 from pyro_fairvae.storage.contents import fit_content
 from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
@@ -269,42 +261,23 @@ class FairSSVAEClassifier(TableClassifier):
         return self
 
     def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
-        if y is None:
-            raise InputError("requires y to be passed, but the target y is None.")
-        X, y, sensitive_features, proxy_proba = in_one_order(
-            X=X, y=y, sensitive_features=sensitive_features, proxy_proba=proxy_proba
-        )
-        whole = as_frame(X)
-        check_names(whole)
-        proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
-        frame = without_columns(whole, proxies)
-        validate_data(self, without_columns(X, proxies), skip_check_array=True)
-        targets, given = self._members()
-        y_obs, classes = check_labels(y, len(frame))
+        targets, lambdas = self._members()
         if sensitive_features is None:
-            if targets or any(given):
+            if targets or any(lambdas):
                 warnings.warn(
                     "no sensitive_features were given: one member is fitted, with λ = 0, without fairness.",
                     stacklevel=4,
                 )
-            targets, given = (), (0.0,)
-        a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
-        check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
+            targets, lambdas = (), (0.0,)
+        given = self._given_table(X, y, sensitive_features, proxy_proba)
         device = resolve_device(self.device)
-        encoder = TableEncoder.learn(frame)
-        u_table = self._proxy_table(whole, frame, proxy_proba, a_obs, attributes)
-        u_encoder = None if u_table is None else TableEncoder.learn(u_table)
-        check_depends_on(depends_on, encoder, u_encoder is not None)
-        table = CodedTable(
-            encoder.encode(frame), y_obs, a_obs, encoder, classes, attributes,
-            None if u_table is None or u_encoder is None else u_encoder.encode(u_table), u_encoder,
-        )  # fmt: skip
+        table = given.coded
         seed = random_seed(self.random_state)
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
         settings = self._settings(train.rows)
         config = flatten(asdict(settings)) | {
-            "targets": list(targets), "lambdas": list(given), "seed": seed,
+            "targets": list(targets), "lambdas": list(lambdas), "seed": seed,
             "share": self.validation_fraction, "rows": table.digest(),
         }  # fmt: skip
         fold = folds_of(train, seed)
@@ -312,7 +285,7 @@ class FairSSVAEClassifier(TableClassifier):
         if chosen_trunk(train.columns, settings).scores:
             self.scores_ = BoostedScores.learn(train, fold, seed)
         imputer = None
-        if targets or any(given):
+        if targets or any(lambdas):
             imputer = TreeImputer.learn(train, fold, settings, seed, self.scores_)
         cells = None if imputer is None else imputer.joint(validation)
         if self.scores_ is not None:
@@ -321,7 +294,7 @@ class FairSSVAEClassifier(TableClassifier):
             train,
             validation,
             targets,
-            given,
+            lambdas,
             torch.from_numpy(fold),
             settings,
             seed,
@@ -329,43 +302,17 @@ class FairSSVAEClassifier(TableClassifier):
             config,
             None if imputer is None else imputer.learned,
         )
-        self.encoder_, self.classes_, self.attributes_ = encoder, classes, attributes
-        self.proxy_encoder_ = u_encoder
+        self.encoder_, self.classes_, self.attributes_ = table.encoder, table.classes, table.attributes
+        self.proxy_encoder_ = table.proxies
         self.knows_groups_ = sensitive_features is not None
         self.source_: dict[str, Any] = {}
-        counts = {"training_rows": train.rows, "held_out_rows": validation.rows}
-        self.summary_ = table.summary(frame, u_table) | counts
+        self.summary_ = given.summary(train.rows)
         withholding = None if imputer is None else imputer.withholding
         self.posterior_, self.draws_ = self._posterior(train, seed, withholding)
         self._judge(validation, cells)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
-
-    def _proxy_table(
-        self,
-        whole: pd.DataFrame,
-        features: pd.DataFrame,
-        proxy_proba: Any,
-        a_obs: np.ndarray,
-        attributes: Attributes,
-    ) -> pd.DataFrame | None:
-        """The columns of X that are not features, and the logs of given probabilities, if any."""
-        probabilities = None
-        if proxy_proba is not None:
-            require(
-                attributes is not NOBODY,
-                "proxy_proba has probabilities of groups, but no sensitive_features were given; give them, "
-                "or leave it out.",
-            )
-            probabilities = check_probabilities(proxy_proba, len(whole), attributes)
-            codes = StatedGroups(a_obs, attributes).codes
-            warn_if_miscalibrated(probabilities, codes, attributes.group_names)
-        columns = without_columns(whole, check_names(features))
-        table = proxy_table(columns, probabilities, attributes)
-        if table is not None:
-            check_names(pd.concat([features, table], axis=1))
-        return table
 
     def _train(
         self,
@@ -680,15 +627,6 @@ class FairSSVAEClassifier(TableClassifier):
         check_is_fitted(self)
         x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
         return x if self.scores_ is None else self.scores_.to_rows(x)
-
-    def _features(self, X: Any) -> Any:
-        """X without the proxies that it may have."""
-        if self.proxy_encoder_ is None:
-            return X
-        named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
-        # Without names, X has proxies if it has the columns of the whole table.
-        there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
-        return without_columns(X, self.proxy_encoder_.names) if there else X
 
     def _decider(self) -> Fit:
         return self.fit_

@@ -12,14 +12,13 @@ import pandas as pd
 import torch
 from sklearn.base import MetaEstimatorMixin
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
-from pyro_fairvae.data.given_rows import in_one_order, unmasked
-from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
-from pyro_fairvae.data.user_table import CodedTable
+from pyro_fairvae.data.given_rows import unmasked
+from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
 from pyro_fairvae.estimator.cross_fitted import CrossFitted
 from pyro_fairvae.estimator.imputation import (
@@ -32,8 +31,9 @@ from pyro_fairvae.estimator.imputation import (
 )
 from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
-from pyro_fairvae.estimator.validation import check_groups, check_labels, random_seed
+from pyro_fairvae.estimator.validation import random_seed
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.stored_draws import keep_calibrated
 from pyro_fairvae.posterior.summaries import summarise_calibrated
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, RiskSettings
@@ -74,6 +74,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
     prior_a, prior_y : str or mapping
         Priors on P(ã|a) and P(ỹ|y), under which nobody misstates.
+    withholding_depends_on : sequence of str
+        What withholding may depend on besides the group: names of features, and ``"label"`` for the label.
+        Columns of an array are called ``"0"``, ``"1"``, ….
+    proxies : sequence of str
+        Names of columns of X that tell of the group but must not decide, such as a district. They are used
+        in ``fit`` alone, to learn who withholds and to impute groups, and ``estimator`` does not see them. X
+        may lack them afterwards, and they are not looked at if it has them.
     random_state : int, RandomState or None
         Seed of folds, trees and draws.
 
@@ -87,7 +94,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         For each target, the first of which is none (NaN): error, disparity and its standard error, on
         cross-fitted scores and imputations.
     posterior_ : dict
-        The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`.
+        The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`; under
+        ``"effects"`` what makes people withhold, where ``withholding_depends_on`` allows more than the group.
     metric_ : str
         The name of the metric in the column ``disparity`` of ``frontier_``.
     summary_ : dict
@@ -97,9 +105,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     channels_ : DataFrame
         How often each group, and each class's label, is withheld, with 90 % intervals.
     withholding_check_ : WithholdingCheck or None
-        Whether what was recorded agrees with the assumption that withholding depends on the group alone.
+        Whether what was recorded agrees with the assumption on withholding.
     n_features_in_ : int
-        Number of columns of X.
+        Number of columns of X, without proxies.
     feature_names_in_ : ndarray
         Names of these columns, if X has any.
 
@@ -130,6 +138,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         missing_values: Sequence[Any] = (),
         prior_a: Any = "truthful",
         prior_y: Any = "truthful",
+        withholding_depends_on: Sequence[str] = (),
+        proxies: Sequence[str] = (),
         random_state: Any = 0,
     ) -> None:
         self.estimator = estimator
@@ -140,6 +150,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.missing_values = missing_values
         self.prior_a = prior_a
         self.prior_y = prior_y
+        self.withholding_depends_on = withholding_depends_on
+        self.proxies = proxies
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -149,7 +161,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             setattr(tags.input_tags, name, given is None or getattr(given, name))
         return tags
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
         """Cross-fit, learn who withholds, and settle decisions to the targets.
 
         Parameters
@@ -161,6 +173,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         sensitive_features : array-like or DataFrame, optional
             One or several columns of groups, with the same kinds of gaps. Without it decisions are those of
             the classifier.
+        proxy_proba : DataFrame or array-like, (rows, groups), optional
+            Probabilities of the groups that are known from elsewhere: a proxy, too, in the form that
+            :meth:`.FairSSVAEClassifier.fit` takes.
 
         Returns
         -------
@@ -172,28 +187,28 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used.
         """
-        return self.refit(X, y, sensitive_features)
+        return self.refit(X, y, sensitive_features, proxy_proba)
 
-    def _learn(self, X: Any, y: Any, sensitive_features: Any = None) -> None:
-        if y is None:
-            raise InputError("requires y to be passed, but the target y is None.")
-        X, y, sensitive_features = in_one_order(X=X, y=y, sensitive_features=sensitive_features)
+    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
         targets = self._checked_targets()
-        frame = as_frame(X)
-        check_names(frame)
-        validate_data(self, X, skip_check_array=True)
-        y_obs, classes = check_labels(y, len(frame))
-        a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(frame))
+        settings = Settings(
+            prior_a=self.prior_a,
+            prior_y=self.prior_y,
+            withholding_depends_on=names_of(self.withholding_depends_on),
+        )
+        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        coded = given.coded
+        y_obs, a_obs, classes = coded.y_obs, coded.a_obs, coded.classes
         seed = random_seed(self.random_state)
-        self.encoder_, self.classes_, self.attributes_ = TableEncoder.learn(frame), classes, attributes
+        self.encoder_, self.classes_, self.attributes_ = coded.encoder, classes, coded.attributes
+        self.proxy_encoder_ = coded.proxies
         self.knows_groups_ = sensitive_features is not None
-        coded = CodedTable(self.encoder_.encode(frame), y_obs, a_obs, self.encoder_, classes, attributes)
-        self.summary_ = coded.summary(frame) | {"training_rows": len(frame), "held_out_rows": 0}
+        self.summary_ = given.summary(len(y_obs))
         self.source_: dict[str, Any] = {}
         self.metric_, _ = metric_of(RiskSettings(risk=self.risk))
         table = coded.observed()
         fold = even_folds(y_obs, a_obs, self.folds, seed)
-        scores = self._cross_fit(X, table, fold, seed)
+        scores = self._cross_fit(self._given(self._features(X)), table, fold, seed)
         labels = LabelImputer.learn(scores, table, self.prior_y, seed)
         self.recalibration_ = labels.recalibration
         label = recalibrated_labels(scores, self.recalibration_)
@@ -201,7 +216,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.grouper_: CrossFittedTrees | None = None
         self._settling: tuple[Imputed, Observed] | None = None
         if self.knows_groups_:
-            groups = GroupImputer.learn(table, label, fold, self.prior_a, seed)
+            groups = GroupImputer.learn(table, label, labels, fold, settings, seed)
             self.grouper_, withholding["a"] = groups.trees, groups.withholding
             self._judge(imputed(label, labels, groups, table, fold), table, targets)
         else:
@@ -216,7 +231,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
                 {"target": [np.nan], "error": [error], "disparity": [np.nan], "standard_error": [np.nan]}
             )
             self.selected_ = 0
-        self.posterior_ = summarise_calibrated(withholding)
+        self.posterior_ = summarise_calibrated(withholding, bool(settings.withholding_depends_on))
         self.draws_ = keep_calibrated(withholding)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
@@ -231,10 +246,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             trees = CrossFittedTrees.grow(inputs, categories, y_obs, fold, classes, seed=seed)
             self.labeller_: CrossFittedTrees | CrossFitted = trees
             return trees.out_of_fold(inputs, fold)
-        given = self._given(X)
-        fitted = CrossFitted.fit(self.estimator, given, y_obs, fold, self.classes_)
+        fitted = CrossFitted.fit(self.estimator, X, y_obs, fold, self.classes_)
         self.labeller_ = fitted
-        return fitted.out_of_fold(given, fold)
+        return fitted.out_of_fold(X, fold)
 
     def _judge(self, believed: Imputed, table: Observed, targets: np.ndarray) -> None:
         """Settle decisions to the targets, and choose one."""
@@ -415,6 +429,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             )
             assert isinstance(decider, TreeDecisions)
             restore_estimator(model, stored)
+            model.proxy_encoder_ = stored.proxies
             model.labeller_, model.grouper_ = decider.labels, decider.groups
             model.recalibration_, model._adjustment = decider.recalibration, decider.adjustment
             model._settling = None
@@ -427,7 +442,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _labels(self, X: Any, inputs: np.ndarray) -> np.ndarray:
         """P(y|x), (rows, classes)."""
-        taken = inputs if isinstance(self.labeller_, CrossFittedTrees) else self._given(X)
+        taken = inputs if isinstance(self.labeller_, CrossFittedTrees) else self._given(self._features(X))
         return recalibrated_labels(self.labeller_.predict(taken), self.recalibration_)
 
     def _cells(self, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -437,7 +452,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _inputs(self, X: Any) -> np.ndarray:
         """Columns for trees."""
-        return self._tree_inputs(self.encoder_.encode(self._frame(X)))
+        return self._tree_inputs(self.encoder_.encode(self._frame(self._features(X))))
 
     def _tree_inputs(self, x: Any) -> np.ndarray:
         return tree_inputs(x, self.encoder_.columns)

@@ -1,11 +1,13 @@
 r"""Labels and groups of rows that do not state them, from models that were not fitted on the rows.
 
 The label is that of a cross-fitted classifier, recalibrated while P(ỹ|y) is learned. Who withholds,
-P(ã|a), is learned from cross-fitted scores of the group given x. P(a|x,y) is learned from rows that state
-both, weighed by 1/P(stated|a), and then
+P(ã|a), or P(ã|a,v) where withholding depends on v, is learned from cross-fitted scores of the group given x.
+P(a|x,y) is learned from rows that state both, weighed by 1/P(stated|a,v), and then
 
-.. math:: P(y, a|x, \tilde y, \tilde a) \propto P(y|x) P(\tilde y|y) P(a|x,y) P(\tilde a|a).
+.. math:: P(y, a|x, \tilde y, \tilde a) \propto P(y|x) P(\tilde y|y) P(a|x,y) P(\tilde a|a,v).
 
+v may have the label. Where there are proxies u, P(a|x,u,y) imputes in place of P(a|x,y); decisions are made
+by the latter, P(y, a|x).
 Nothing here knows of fairness.
 """
 
@@ -22,16 +24,16 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees
 from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
-from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.inference.program import channel_of_groups
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.posterior.calibration import Calibrated, calibrate_scores
+from pyro_fairvae.posterior.calibration import Calibrated, Dependence, calibrate_scores, conditions_of
 from pyro_fairvae.posterior.scored_rows import recalibrated
 from pyro_fairvae.risks import RiskSettings
 from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 
+LEAST_STATED = 0.01  # P(stated|a), whose inverse are weights, is taken to be at least this
 FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
 DRAWS = 300  # of each chain, of the posteriors of who withholds
 
@@ -59,7 +61,9 @@ class LabelImputer:
     @staticmethod
     def learn(scores: np.ndarray, table: Observed, prior: Any, seed: int) -> LabelImputer:
         of = channel("y", table.label_attributes, prior)
-        return LabelImputer(_calibrated(of, scores, table.y_obs, seed))
+        return LabelImputer(
+            calibrate_scores(of, torch.from_numpy(scores)[None], table.y_obs[None], DRAWS, seed)
+        )
 
     @property
     def recalibration(self) -> np.ndarray | None:
@@ -82,23 +86,26 @@ def recalibrated_labels(scores: np.ndarray, recalibration: np.ndarray | None) ->
 
 @dataclass(frozen=True)
 class GroupImputer:
-    """P(a|x,y) by trees, and P(ã|a)."""
+    """P(a|x,y) by trees, and P(ã|a), or P(ã|a,v)."""
 
     trees: CrossFittedTrees
     withholding: Calibrated
+    with_proxies: CrossFittedTrees | None = None  # P(a|x,u,y), where there are proxies u
 
     @staticmethod
     def learn(
         table: Observed,
         label: np.ndarray,
+        labels: LabelImputer,
         fold: np.ndarray,
-        prior: Any,
+        settings: Settings,
         seed: int,
         of_x: CrossFittedTrees | None = None,
     ) -> GroupImputer:
         """From rows and P(y|x), by which decisions are made: groups are calibrated along it.
 
-        ``of_x`` are trees for the group given x, grown on these rows, if there are some already.
+        Of ``settings`` those of withholding count. ``of_x`` are trees for the group given x, grown on these
+        rows, if there are some already; they are of no use where there are proxies.
         """
         attributes, classes, groups = table.group_attributes, table.classes, table.groups
         y_obs, a_obs = table.y_obs.numpy(), table.a_obs.numpy()
@@ -110,31 +117,66 @@ class GroupImputer:
             "groups, or use fewer folds.",
         )
         inputs, categories = _inputs(table)
-        if of_x is None:
-            of_x = CrossFittedTrees.grow(inputs, categories, stated, fold, groups, seed=seed)
-        of = channel("a", attributes, prior)
-        withholding = _calibrated(of, of_x.out_of_fold(inputs, fold), table.a_obs, seed, table)
-        matrix = _mean_matrix(withholding)
-        whole = [list(attributes.outcome_names).index(name) for name in attributes.group_names]
-        states = matrix[np.arange(groups), whole].clip(min=0.01)  # P(all stated|a)
-        weight = np.where(stated < groups, 1 / states[np.minimum(stated, groups - 1)], 0.0)
-        known = np.where((stated < groups) & (y_obs < classes), stated, groups)
-        scored = _scored(inputs, label)
-        with_label = np.column_stack([scored, np.where(y_obs < classes, y_obs, np.nan)])
-        kinds = np.repeat([False, True], [scored.shape[1] - inputs.shape[1], 1])
-        trees = CrossFittedTrees.grow(
-            with_label, np.concatenate([categories, kinds]), known, fold, groups, weight, seed
+        known_too, categories_too = _with_proxies(table)
+        if of_x is None or table.u is not None:
+            of_x = CrossFittedTrees.grow(known_too, categories_too, stated, fold, groups, seed=seed)
+        of = channel_of_groups(table, settings)
+        dependence, conditions = None, conditions_of(table, of, settings)
+        if conditions is not None:
+            given = torch.from_numpy(labels.given(label, y_obs))[None]
+            dependence = Dependence.of(table, conditions, of, given)
+        withholding = calibrate_scores(
+            of,
+            torch.from_numpy(of_x.out_of_fold(known_too, fold))[None],
+            table.a_obs[None],
+            DRAWS,
+            seed,
+            dependence,
+            settings.withholding_scale,
+            table,
         )
-        return GroupImputer(trees, withholding)
+        known = np.where((stated < groups) & (y_obs < classes), stated, groups)
+        weight = _weights(withholding, table, stated)
+
+        def grow(columns: np.ndarray, kinds: np.ndarray) -> CrossFittedTrees:
+            scored = _scored(columns, label)
+            with_label = np.column_stack([scored, np.where(y_obs < classes, y_obs, np.nan)])
+            more = np.repeat([False, True], [scored.shape[1] - columns.shape[1], 1])
+            kinds = np.concatenate([kinds, more])
+            return CrossFittedTrees.grow(with_label, kinds, known, fold, groups, weight, seed)
+
+        return GroupImputer(
+            grow(inputs, categories),
+            withholding,
+            None if table.u is None else grow(known_too, categories_too),
+        )
 
     def out_of_fold(self, table: Observed, label: np.ndarray, fold: np.ndarray) -> np.ndarray:
         """P(a|x,y) of the rows it was learned from, (rows, classes, groups)."""
         return _by_label(lambda rows: self.trees.out_of_fold(rows, fold), _inputs(table)[0], label)
 
-    def given(self, by_label: np.ndarray, a_obs: np.ndarray) -> np.ndarray:
-        """P(a|x, y, ã), (rows, classes, groups)."""
-        joint = by_label * _mean_matrix(self.withholding)[:, a_obs].T[:, None]
-        return np.asarray(joint / joint.sum(2, keepdims=True).clip(min=1e-300))
+    def believed(self, table: Observed, label: np.ndarray, fold: np.ndarray | None) -> np.ndarray:
+        """What imputes: P(a|x,y), or P(a|x,u,y) where there are proxies, (rows, classes, groups).
+
+        Of the rows that it was learned from if ``fold`` is given, else of others, which may lack proxies.
+        """
+        proxied = self.with_proxies is not None and table.u is not None
+        trees = self.with_proxies if proxied and self.with_proxies is not None else self.trees
+        inputs = (_with_proxies(table) if proxied else _inputs(table))[0]
+        if fold is None:
+            return groups_by_label(trees, inputs, label)
+        return _by_label(lambda rows: trees.out_of_fold(rows, fold), inputs, label)
+
+    def joint(self, by_label: np.ndarray, label_given: np.ndarray, table: Observed) -> np.ndarray:
+        """P(y, a|x, ỹ, ã) of rows with P(a|x,y) and P(y|x,ỹ), (rows, classes, groups).
+
+        Where withholding depends on v, what is stated of the group tells of the label, too.
+        """
+        each = by_label * _likelihood(self.withholding, table)
+        if self.withholding.by_row is not None:
+            whole = label_given[..., None] * each
+            return np.asarray(whole / whole.sum((1, 2), keepdims=True).clip(min=1e-300))
+        return np.asarray(label_given[..., None] * (each / each.sum(2, keepdims=True).clip(min=1e-300)))
 
 
 def groups_by_label(trees: CrossFittedTrees, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -163,12 +205,11 @@ def imputed(
     """What is believed of the rows that the imputers were learned from, given P(y|x) out of fold."""
     by_label = groups.out_of_fold(table, label, fold)
     label_given = labels.given(label, table.y_obs.numpy())
-    return Imputed(
-        label,
-        label[..., None] * by_label,
-        label_given[..., None] * groups.given(by_label, table.a_obs.numpy()),
-        label_given,
-    )
+    believed = by_label if groups.with_proxies is None else groups.believed(table, label, fold)
+    joint = groups.joint(believed, label_given, table)
+    if groups.withholding.by_row is not None:
+        label_given = joint.sum(2)
+    return Imputed(label, label[..., None] * by_label, joint, label_given)
 
 
 @dataclass(frozen=True)
@@ -186,9 +227,8 @@ class TreeImputer:
     ) -> TreeImputer | None:
         """From rows in folds, and from ``scores`` of trees that were grown on them, if there are some.
 
-        None where trees cannot impute: if rows are images, if people may misstate, if withholding depends on
-        more than the group, or if too few rows state label and group; and where the settings of the risk ask
-        for another imputation.
+        None where trees cannot impute: if rows are images, if people may misstate, or if too few rows state
+        label and group; and where the settings of the risk ask for another imputation.
         """
         if not (_cross_fitted(settings.fairness, scores is not None) and _trees_impute(settings, table)):
             return None
@@ -196,7 +236,7 @@ class TreeImputer:
         found = scores.labels.out_of_fold(_inputs(table)[0], fold)
         labels = LabelImputer.learn(found, table, settings.prior_y, seed)
         label = recalibrated_labels(found, labels.recalibration)
-        groups = GroupImputer.learn(table, label, fold, settings.prior_a, seed, scores.groups)
+        groups = GroupImputer.learn(table, label, labels, fold, settings, seed, scores.groups)
         believed = imputed(label, labels, groups, table, fold)
         learned = Imputation(torch.from_numpy(believed.joint), torch.from_numpy(believed.label))
         return TreeImputer(labels, groups, scores, learned)
@@ -210,9 +250,9 @@ class TreeImputer:
         """P(y, a|x, ỹ, ã) of other rows, (rows, classes, groups)."""
         inputs, _ = _inputs(table)
         label = recalibrated_labels(self.scores.labels.predict(inputs), self.labels.recalibration)
-        by_label = groups_by_label(self.groups.trees, inputs, label)
+        by_label = self.groups.believed(table, label, None)
         given = self.labels.given(label, table.y_obs.numpy())
-        return torch.from_numpy(given[..., None] * self.groups.given(by_label, table.a_obs.numpy()))
+        return torch.from_numpy(self.groups.joint(by_label, given, table))
 
 
 def _cross_fitted(fairness: RiskSettings, has_trees: bool) -> bool:
@@ -226,8 +266,8 @@ def _cross_fitted(fairness: RiskSettings, has_trees: bool) -> bool:
 
 
 def _trees_impute(settings: Settings, train: Observed) -> bool:
-    """Whether trees can impute: nobody misstates, and withholding depends on the group alone."""
-    if not isinstance(train.columns, Columns) or train.u is not None or settings.withholding_depends_on:
+    """Whether trees can impute: nobody misstates, and enough rows state label and group."""
+    if not isinstance(train.columns, Columns):
         return False
     channels = (
         channel_of_groups(train, settings),
@@ -236,7 +276,7 @@ def _trees_impute(settings: Settings, train: Observed) -> bool:
     stated = StatedGroups(train.a_obs.numpy(), train.group_attributes).codes
     known = stated[(stated < train.groups) & (train.y_obs.numpy() < train.classes)]
     return (
-        all(of.truthful and not of.crossed for of in channels)
+        all(of.truthful for of in channels)
         and int(np.bincount(known, minlength=train.groups).min()) >= FEWEST_OF_GROUP
     )
 
@@ -247,10 +287,40 @@ def _inputs(table: Observed) -> tuple[np.ndarray, np.ndarray]:
     return tree_inputs(table.x, table.columns), are_categories(table.columns)
 
 
-def _calibrated(
-    of: Channel, scores: np.ndarray, observed: torch.Tensor, seed: int, checked: Observed | None = None
-) -> Calibrated:
-    return calibrate_scores(of, torch.from_numpy(scores)[None], observed[None], DRAWS, seed, checked=checked)
+def _with_proxies(table: Observed) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of x for trees and, if there are some, of proxies u."""
+    inputs, categories = _inputs(table)
+    if table.u is None or table.u_columns is None:
+        return inputs, categories
+    known_too = tree_inputs(table.u, table.u_columns)
+    return np.column_stack([inputs, known_too]), np.concatenate([categories, are_categories(table.u_columns)])
+
+
+def _likelihood(withholding: Calibrated, table: Observed) -> np.ndarray:
+    """P(ã|a,v) of what rows state, (rows, classes, groups); one class unless v has the label."""
+    if withholding.by_row is not None:
+        return withholding.by_row.likelihood(table)
+    return _mean_matrix(withholding)[:, table.a_obs.numpy()].T[:, None]
+
+
+def _weights(withholding: Calibrated, table: Observed, stated: np.ndarray) -> np.ndarray:
+    """1/P(stated|a,v) of rows that state their group, as a multiple of its mean over groups, else 0.
+
+    P(a|x,y) depends on how the weights of groups differ at the same v and label alone; so much as people with
+    this v state less than others need not make a few of them count for many.
+    """
+    rows = np.flatnonzero(stated < table.groups)
+    weight = np.zeros(len(stated))
+    if withholding.by_row is None:
+        names = list(table.group_attributes.outcome_names)
+        whole = [names.index(name) for name in table.group_attributes.group_names]
+        states = _mean_matrix(withholding)[np.arange(table.groups), whole].clip(min=LEAST_STATED)
+        weight[rows] = 1 / states[stated[rows]]
+    else:
+        rates = withholding.by_row.stated(table).clip(min=LEAST_STATED)
+        of_label = np.minimum(table.y_obs.numpy(), rates.shape[1] - 1)[rows]
+        weight[rows] = rates[rows, of_label].mean(1) / rates[rows, of_label, stated[rows]]
+    return weight
 
 
 def _mean_matrix(posterior: Calibrated) -> np.ndarray:

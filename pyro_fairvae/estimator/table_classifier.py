@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,11 +16,20 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pyro_fairvae.auditing import audit
-from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
 from pyro_fairvae.data.given_rows import in_one_order, unmasked
-from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names
+from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
+from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, names_of, without_columns
+from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.estimator.state import stored_model
+from pyro_fairvae.estimator.validation import (
+    NOBODY,
+    check_depends_on,
+    check_groups,
+    check_labels,
+    check_roles,
+)
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
@@ -57,15 +67,33 @@ class JudgedRows:
         )
 
 
+@dataclass(frozen=True)
+class GivenTable:
+    """A table as it was given to ``fit``, and its codes."""
+
+    features: pd.DataFrame
+    proxies: pd.DataFrame | None  # with the logarithms of given probabilities
+    coded: CodedTable
+
+    def summary(self, training_rows: int) -> dict[str, Any]:
+        """Its contents, of which so many rows were trained on."""
+        counts = {"training_rows": training_rows, "held_out_rows": len(self.features) - training_rows}
+        return self.coded.summary(self.features, self.proxies) | counts
+
+
 class TableClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose decision is the class with the largest score."""
 
     classes_: np.ndarray
     encoder_: TableEncoder
+    proxy_encoder_: TableEncoder | None
     attributes_: Attributes
     knows_groups_: bool
     frontier_: pd.DataFrame
     posterior_: PosteriorSummary
+    missing_values: Sequence[Any]
+    withholding_depends_on: Sequence[str]
+    proxies: Sequence[str]
 
     @abstractmethod
     def _learn(self, X: Any, y: Any, *others: Any) -> None:
@@ -206,6 +234,38 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         model = self._as_fitted()
         return stored_model(model, model._decider())
 
+    def _given_table(self, X: Any, y: Any, sensitive_features: Any, proxy_proba: Any) -> GivenTable:
+        """What ``fit`` was given, checked and coded."""
+        if y is None:
+            raise InputError("requires y to be passed, but the target y is None.")
+        X, y, sensitive_features, proxy_proba = in_one_order(
+            X=X, y=y, sensitive_features=sensitive_features, proxy_proba=proxy_proba
+        )
+        whole = as_frame(X)
+        check_names(whole)
+        proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
+        features = without_columns(whole, proxies)
+        validate_data(self, without_columns(X, proxies), skip_check_array=True)
+        y_obs, classes = check_labels(y, len(features))
+        a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(features))
+        check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
+        encoder = TableEncoder.learn(features)
+        u_table = _proxy_table(whole, features, proxy_proba, a_obs, attributes)
+        u_encoder = None if u_table is None else TableEncoder.learn(u_table)
+        check_depends_on(depends_on, encoder)
+        u = None if u_table is None or u_encoder is None else u_encoder.encode(u_table)
+        coded = CodedTable(encoder.encode(features), y_obs, a_obs, encoder, classes, attributes, u, u_encoder)
+        return GivenTable(features, u_table, coded)
+
+    def _features(self, X: Any) -> Any:
+        """X without the proxies that it may have."""
+        if self.proxy_encoder_ is None:
+            return X
+        named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
+        # Without names, X has proxies if it has the columns of the whole table.
+        there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
+        return without_columns(X, self.proxy_encoder_.names) if there else X
+
     def _require_groups(self) -> None:
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
 
@@ -263,3 +323,28 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         if not (isinstance(X, pd.DataFrame) and known):
             frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
         return frame
+
+
+def _proxy_table(
+    whole: pd.DataFrame,
+    features: pd.DataFrame,
+    proxy_proba: Any,
+    a_obs: np.ndarray,
+    attributes: Attributes,
+) -> pd.DataFrame | None:
+    """The columns of X that are not features, and the logs of given probabilities, if any."""
+    probabilities = None
+    if proxy_proba is not None:
+        require(
+            attributes is not NOBODY,
+            "proxy_proba has probabilities of groups, but no sensitive_features were given; give them, "
+            "or leave it out.",
+        )
+        probabilities = check_probabilities(proxy_proba, len(whole), attributes)
+        codes = StatedGroups(a_obs, attributes).codes
+        warn_if_miscalibrated(probabilities, codes, attributes.group_names)
+    columns = without_columns(whole, check_names(features))
+    table = proxy_table(columns, probabilities, attributes)
+    if table is not None:
+        check_names(pd.concat([features, table], axis=1))
+    return table

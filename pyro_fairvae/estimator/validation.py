@@ -90,12 +90,6 @@ def random_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
-def names_of(given: Any) -> tuple[str, ...]:
-    """Names of columns as strings, each once; a single name counts as a list of one."""
-    names = [given] if isinstance(given, (str, int)) else given or ()
-    return tuple(dict.fromkeys(map(str, names)))
-
-
 def check_roles(
     frame: pd.DataFrame,
     proxies: tuple[str, ...],
@@ -153,8 +147,8 @@ def _same_values(first: pd.Series, second: pd.Series, missing_values: Sequence[A
     return np.array_equal(one, other)
 
 
-def check_depends_on(depends_on: tuple[str, ...], encoder: TableEncoder, proxies: bool) -> None:
-    """Check that withholding can depend on these features, and warn if nothing else identifies its rates."""
+def check_depends_on(depends_on: tuple[str, ...], encoder: TableEncoder) -> None:
+    """Check that withholding can depend on these features."""
     silent = [name for name in depends_on if name in encoder.left_out]
     require(
         not silent,

@@ -20,6 +20,7 @@ from pyro_fairvae.nn.conditions import Conditions, by_form_alone
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects
 from pyro_fairvae.posterior.checking import check_withholding
 from pyro_fairvae.posterior.cross_fitting import cross_fit
+from pyro_fairvae.posterior.row_channel import RowChannel
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.posterior.scored_rows import ScoredRows, recalibrated
 from pyro_fairvae.posterior.second_stage import SecondStage
@@ -48,6 +49,7 @@ class Calibrated:
     over_cells: Mapping[str, np.ndarray] = field(default_factory=dict)  # P(∅|a) of groups with crossed rows
     by_form_alone: bool = False  # nothing but the form of the channel tells v from the group
     recalibration: np.ndarray | None = None  # b and C at the mode, (tables, values − 1, values)
+    by_row: RowChannel | None = None  # P(ã|a,v), where withholding depends on v; of the first table
 
 
 def calibrate(
@@ -65,10 +67,7 @@ def calibrate(
     # Scores only tell rows apart, so the networks can be trained as if nobody misstated.
     honest = [priors.channel(channel.name, channel.attributes, "truthful") for channel in channels]
     of_groups, of_labels = channels
-    conditions = None
-    names = (*settings.withholding_depends_on, *(column.name for column in of_groups.crossed))
-    if names:
-        conditions = Conditions.learn(train, names, len(seeds))
+    conditions = conditions_of(train, of_groups, settings, len(seeds))
     fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
     seed = derive_seed(seeds[0], 7)
     labels = calibrate_scores(of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed)
@@ -83,12 +82,7 @@ def calibrate(
         log_y = fitted.labels.double().log() + of_labels.log_likelihood(
             mean.to(fitted.labels.device), _for_tables(train.y_obs, seeds)
         )
-        features = torch.cat([conditions.features(piece) for piece in in_pieces(train.x)], dim=-2)
-        cell = None
-        if of_groups.crossed:
-            cell = torch.cat([of_groups.cell(piece) for piece in in_pieces(train.x)], dim=1)
-            cell = cell.expand(len(seeds), *cell.shape[1:])
-        dependence = Dependence(conditions, features, log_y.softmax(-1), cell)
+        dependence = Dependence.of(train, conditions, of_groups, log_y.softmax(-1))
     groups = calibrate_scores(
         of_groups,
         fitted.groups,
@@ -102,6 +96,14 @@ def calibrate(
     return {of_groups.name: groups, of_labels.name: labels}
 
 
+def conditions_of(
+    train: Observed, channel: Channel, settings: Settings, tables: int = 1
+) -> Conditions | None:
+    """What withholding the group depends on; None if it is the group alone."""
+    names = (*settings.withholding_depends_on, *(column.name for column in channel.crossed))
+    return Conditions.learn(train, names, tables) if names else None
+
+
 @dataclass(frozen=True)
 class Dependence:
     """What withholding depends on, of every row; the columns of a crossed channel are conditions, too."""
@@ -110,6 +112,16 @@ class Dependence:
     features: Tensor  # (tables, rows, columns)
     labels: Tensor  # q(y|x,ỹ), (tables, rows, classes)
     cell: Tensor | None  # of a crossed channel, (tables, rows) or (tables, rows, classes)
+
+    @staticmethod
+    def of(train: Observed, conditions: Conditions, channel: Channel, labels: Tensor) -> Dependence:
+        """That of the training rows."""
+        features = torch.cat([conditions.features(piece) for piece in in_pieces(train.x)], dim=-2)
+        cell = None
+        if channel.crossed:
+            cell = torch.cat([channel.cell(piece) for piece in in_pieces(train.x)], dim=1)
+            cell = cell.expand(len(labels), *cell.shape[1:])
+        return Dependence(conditions, features, labels, cell)
 
     def has_effect(self, channel: Channel) -> list[bool]:
         """Whether a column of v has a coefficient w: those of a crossed channel's rows have none."""
@@ -163,8 +175,9 @@ def calibrate_scores(
     rates = [row[..., e].cpu().numpy() for row in posterior.rows for e in range(row.shape[-1])]
     if max(map(largest_r_hat, rates)) > DISAGREEMENT:
         posterior = channel_posterior(stage, sample(stage, *mode, draws, CHAINS, seed, every=LONGER))
-    effects = None
+    effects, by_row = None, None
     if dependence is not None:
+        by_row = RowChannel.at(stage, mode[0][[0]], dependence.conditions)
         conditions, free = dependence.conditions, dependence.has_effect(channel)
         names = tuple(compress(conditions.columns, free))
         relative = conditions.relative(posterior.effects).cpu().numpy()[..., free]
@@ -183,6 +196,7 @@ def calibrate_scores(
         and dependence is not None
         and by_form_alone(checked, dependence.conditions.names),
         stage.split(mode[0]).recalibration.cpu().numpy(),
+        by_row,
     )
 
 

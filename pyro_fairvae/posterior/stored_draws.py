@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -71,13 +71,18 @@ def kept_draws(arrays: Mapping[str, np.ndarray], source: str, channel: Channel) 
     return ChannelDraws(channel, rows)
 
 
-def kept_effects(arrays: Mapping[str, np.ndarray], source: str, fit: Fit) -> Effects | None:
-    """The draws of w among those of :func:`keep_draws`; None if there are none."""
-    guide = fit.program.guide
-    draws = arrays.get(_key(source, guide.channel_a.name, EFFECTS))
-    if draws is None or guide.conditions is None:
+def kept_effects(
+    arrays: Mapping[str, np.ndarray], source: str, channel: Channel, columns: Sequence[str]
+) -> Effects | None:
+    """The draws of w of these columns among those of :func:`keep_draws`; None if there are none."""
+    draws = arrays.get(_key(source, channel.name, EFFECTS))
+    if draws is None:
         return None
-    return Effects(guide.conditions.columns, draws.astype(np.float64))
+    require(
+        draws.shape[-1] == len(columns),
+        f"{len(columns)} columns make people withhold, but there are draws of {draws.shape[-1]}.",
+    )
+    return Effects(tuple(columns), draws.astype(np.float64))
 
 
 def _key(source: str, channel: str, row: int | str) -> str:

@@ -127,18 +127,7 @@ def fit_from(
     u_columns = None if proxies is None else proxies.columns
     _check_sizes(settings, len(lambdas), features, attributes, tensors, u_columns)
     # Empty rows, from which a program of the right shape is built.
-    empty = Observed(
-        torch.zeros(2, features.width),
-        torch.full((2,), len(class_names)),
-        torch.full((2,), attributes.outcomes - 1),
-        features,
-        len(class_names),
-        attributes.groups,
-        attributes,
-        class_names,
-        None if u_columns is None else torch.zeros(2, u_columns.width),
-        u_columns,
-    )
+    empty = empty_rows(features, class_names, attributes, u_columns)
     program = Program(empty, settings, [0] * len(lambdas)).to(device, torch.float32)
     adjustment = tensors[ADJUSTMENT].to(device) if ADJUSTMENT in tensors else None
     parts: dict[str, dict[str, Tensor]] = {"program": {}, "chosen": {}}
@@ -173,6 +162,27 @@ def fit_from(
         f"there are {len(document.targets)} targets for {len(lambdas)} members.",
     )
     return Fit(program, parts["chosen"], chosen, lambdas, settings, history, adjustment, targets)
+
+
+def empty_rows(
+    columns: Columns | Pixels,
+    class_names: tuple[str, ...],
+    attributes: Attributes,
+    proxies: Columns | None = None,
+) -> Observed:
+    """Rows that state nothing, of a table with these columns, classes, groups and proxies."""
+    return Observed(
+        torch.zeros(2, columns.width),
+        torch.full((2,), len(class_names)),
+        torch.full((2,), attributes.outcomes - 1),
+        columns,
+        len(class_names),
+        attributes.groups,
+        attributes,
+        class_names,
+        None if proxies is None else torch.zeros(2, proxies.width),
+        proxies,
+    )
 
 
 def _check_sizes(

@@ -19,8 +19,10 @@ from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import word_of
-from pyro_fairvae.data.table_encoder import TableEncoder
+from pyro_fairvae.data.table_encoder import TableEncoder, names_of
 from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.program import channel_of_groups
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import ModelDocument, SourceDocument, TreesDocument, as_plain
@@ -33,6 +35,7 @@ from pyro_fairvae.storage.contents import (
     columns_from,
     decisions_content,
     decisions_from,
+    empty_rows,
     encoder_from,
     fit_content,
     fit_from,
@@ -131,17 +134,28 @@ class StoredModel:
         if isinstance(self.decider, Fit):
             guide = self.decider.program.guide
             return guide.channel_a, guide.channel_y
-        priors = self.parameters or {}
-        labels = Attributes.single(tuple(map(word_of, self.classes)), "label")
+        assert isinstance(self.columns, TableEncoder)
+        proxies = None if self.proxies is None else self.proxies.columns
+        words = tuple(map(word_of, self.classes))
+        rows = empty_rows(self.columns.columns, words, self.attributes, proxies)
         return (
-            channel("a", self.attributes, priors.get("prior_a", "truthful")),
-            channel("y", labels, priors.get("prior_y", "truthful")),
+            channel_of_groups(rows, self.settings),
+            channel("y", rows.label_attributes, self.settings.prior_y),
         )
 
     @property
     def depends_on(self) -> tuple[str, ...]:
         """What withholding may depend on besides the group."""
-        return self.fit.settings.withholding_depends_on if isinstance(self.decider, Fit) else ()
+        return self.settings.withholding_depends_on
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the fit; where trees decide, those of withholding."""
+        if isinstance(self.decider, Fit):
+            return self.decider.settings
+        given = self.parameters or {}
+        priors = {name: given[name] for name in ("prior_a", "prior_y") if name in given}
+        return Settings(**priors, withholding_depends_on=names_of(given.get("withholding_depends_on")))
 
     def encode(self, table: pd.DataFrame) -> Tensor:
         """Rows of a table as the features that ``fit`` takes."""

@@ -14,7 +14,6 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.folders import is_current_file
 from pyro_fairvae.base.options import build, option
-from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, prior_draws
 from pyro_fairvae.posterior.stored_draws import (
     CALIBRATED,
@@ -143,8 +142,9 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
     except KeyError as reason:
         raise InputError(f"the draws in {folder} belong to another model: they have no {reason}.") from reason
     w = None
-    if model.knows_groups and isinstance(model.decider, Fit):
-        w = kept_effects(arrays, source, model.decider)
+    if model.knows_groups:
+        columns = dict.fromkeys(effect["column"] for effect in model.posterior["effects"])
+        w = kept_effects(arrays, source, channels[0], tuple(columns))
     describes = "cross-fitted: intervals carry the uncertainty of the networks"
     if source == GUIDE:
         describes = "the guide's, all members pooled with equal weight, given h and g"

@@ -17,11 +17,10 @@ from pyro_fairvae.base.messages import printable
 from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import is_missing
 from pyro_fairvae.data.splits import random_share
-from pyro_fairvae.data.table_encoder import check_names
+from pyro_fairvae.data.table_encoder import check_names, names_of
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
-from pyro_fairvae.estimator.validation import names_of
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import ABOUT, AUDIT, MODEL, check_free
 
@@ -111,13 +110,12 @@ def fit_table(
     audited = random_share(len(table.features), holdout, seed)
     model.set_params(random_state=seed)
     features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
+    probabilities = None if table.probabilities is None else table.probabilities[~audited]
     with alone_in(out):
         check_free(out, overwrite)
         if isinstance(model, FairDecisions):
-            require(table.probabilities is None, "proxy_proba is for networks; use FairSSVAEClassifier.")
-            model.fit(features, labels, stated)
+            model.fit(features, labels, stated, probabilities)
         else:
-            probabilities = None if table.probabilities is None else table.probabilities[~audited]
             _resumed_fit(model, (features, labels, stated, probabilities), out / CHECKPOINT, overwrite, say)
         model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
         result = _audit_held_out(

@@ -24,7 +24,7 @@ MISSING = Missingness((0.6, 0.3))
 SETTINGS = build(
     Settings,
     {"hidden": 16, "layers": 2, "pieces": 0, "latent": 2, "decoder_hidden": 8, "epochs": 10, "batch": 256,
-     "lr": 5e-3, "samples": 5},
+     "lr": 5e-3, "samples": 5, "channel_steps": 50, "decision_steps": 100},
 )  # fmt: skip
 STRONG = {
     "mfd_gty_gta": 20.0, "mfd_predy_preda": 20.0, "fairrf_age": 0.5, "fairrf": 0.5, "fairda": 2.0,

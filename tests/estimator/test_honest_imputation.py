@@ -97,7 +97,6 @@ def test_a_row_is_imputed_without_what_it_states(parts: Splits) -> None:
         {"imputation": "auto"},  # where no trees are grown anyway
         {"imputer": "features"},
         {"prior_a": "paper"},  # people may misstate
-        {"withholding_depends_on": ("x0",)},
     ],
 )
 def test_trees_do_not_impute_where_they_cannot(parts: Splits, changes: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
+from pyro_fairvae import FairDecisions
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
@@ -223,12 +225,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("kind", [tiny, FairDecisions])
 @pytest.mark.parametrize(("given", "message"), BAD)
-def test_bad_names_are_refused(given: dict[str, Any], message: str, made: Made, seen: list[Any]) -> None:
+def test_bad_names_are_refused(
+    kind: Callable[..., Any], given: dict[str, Any], message: str, made: Made, seen: list[Any]
+) -> None:
     with pytest.raises(InputError, match=message):
-        tiny(**given).fit(made.X, made.y_obs, made.a_obs)
+        kind(**given).fit(made.X, made.y_obs, made.a_obs)
     with pytest.raises(InputError, match=message):
-        tiny(**given).fit(made.X, made.y_obs, made.a_obs.to_frame())
+        kind(**given).fit(made.X, made.y_obs, made.a_obs.to_frame())
     assert not seen
 
 

@@ -290,7 +290,8 @@ def believed_rates(
 ) -> tuple[Fit, np.ndarray]:
     """A fit, and P(∅|a) of the population: a mean over rows, weighted by what is believed of them."""
     skip_validation()  # for speed
-    options = {"epochs": 10, "batch": 200, "hidden": 32, "lr": 3e-3, "withholding_scale": 1.5}
+    options = {"epochs": 10, "batch": 200, "hidden": 32, "lr": 3e-3, "withholding_scale": 1.5,
+               "channel_steps": 200}  # fmt: skip
     fitted = fit(table, held_out, (0.0,), small_settings(**options, withholding_depends_on=names))
     program = fitted.at_chosen_epoch()
     guide = program.guide

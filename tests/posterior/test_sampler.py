@@ -10,8 +10,9 @@ from pyro_fairvae.base.options import build
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data import Missingness, Table, split, synthetic
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.posterior.calibration import Calibrated, calibrate
+from pyro_fairvae.posterior.calibration import Calibrated, calibrate, calibrate_scores
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
+from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.posterior.sampler import (
     Bins,
     ChannelRows,
@@ -69,7 +70,7 @@ def test_it_is_the_closed_form_where_bins_know_the_group() -> None:
     """Dir(prior + counts), also for a prior worth as many people as there are."""
     bins = simulate(np.array([[1.0, 0.0], [0.0, 1.0]]), HONEST, 1000, seed=0)
     prior = "{preset: informed, strength: 1000, rows: {every: {unavailable: 0.1}}}"
-    draws = posterior(prior, bins, draws=4000)
+    draws = posterior(prior, bins, draws=1500)
     for group in range(2):
         counts = bins.counts[0, group, [group, 2]]
         exact = torch.distributions.Dirichlet(torch.tensor([900.0, 100.0]) + torch.from_numpy(counts))
@@ -82,7 +83,7 @@ def test_it_is_the_closed_form_where_bins_know_the_group() -> None:
 def test_it_agrees_with_importance_sampling(prior: str) -> None:
     """Few people, so that draws from the prior, weighted by the likelihood, are a posterior, too."""
     bins = simulate(np.array([[0.8, 0.2], [0.3, 0.7]]), HONEST, 12, seed=3)
-    draws = posterior(prior, bins, draws=1500 if prior == MILD else 4000)
+    draws = posterior(prior, bins, draws=800 if prior == MILD else 2000, warmup=100)
     made = draws.channel
     generator = np.random.default_rng(0)
     size = 200_000
@@ -115,7 +116,7 @@ def test_intervals_cover_whatever_the_scores_are_worth(known: bool) -> None:
     scores = share if known else 0.5 + 0.2 * (share - 0.5) + 0.1 * generator.normal(size=share.shape)
     scores = scores.clip(0.01, 0.99)
     made = bin_tables(np.stack([1 - scores, scores], axis=-1), said, 3)
-    draws = posterior("truthful", made, draws=300, warmup=200)
+    draws = posterior("truthful", made, draws=200, warmup=150, chains=4)
     widths = []
     for g, rate in enumerate((0.8, 0.4)):
         low, high = np.quantile(draws.of(g, "unavailable"), [0.05, 0.95], axis=(0, 1))
@@ -126,7 +127,7 @@ def test_intervals_cover_whatever_the_scores_are_worth(known: bool) -> None:
 
 def test_a_flat_prior_swaps_the_groups_and_a_mildly_truthful_one_does_not() -> None:
     bins = simulate(spread(16), HONEST, 200, seed=1)
-    flat, mild = posterior("flat", bins), posterior(MILD, bins)
+    flat, mild = (posterior(prior, bins, draws=150, warmup=100) for prior in ("flat", MILD))
     larger = [(draws.of(0, "unavailable") > draws.of(1, "unavailable")).mean() for draws in (flat, mild)]
     assert larger[0] == pytest.approx(0.5, abs=0.1)
     assert larger[1] > 0.99
@@ -141,7 +142,8 @@ def test_with_misstatement_the_answer_moves_with_the_prior() -> None:
     bins = simulate(spread(16, 0.15, 0.85), HONEST, 500, seed=2)
     lies = []
     for other in (0.05, 0.5, 2.0):
-        draws = posterior(f"{{rows: {{every: {{own: 8, other: {other}, unavailable: 4}}}}}}", bins)
+        prior = f"{{rows: {{every: {{own: 8, other: {other}, unavailable: 4}}}}}}"
+        draws = posterior(prior, bins, draws=100, warmup=60)
         lies.append(float((draws.of(0, "1").mean() + draws.of(1, "0").mean()) / 2))
     assert lies[0] < lies[1] < lies[2]
     assert lies[2] > 2 * lies[0]
@@ -151,7 +153,7 @@ def test_the_likelihood_does_not_change_along_isometries() -> None:
     """Draws differ far more in the channel than in what they say of the bins."""
     shares = spread(8, 0.2, 0.8)
     bins = simulate(shares, HONEST, 5000, seed=4)
-    draws = posterior(MILD, bins)
+    draws = posterior(MILD, bins, draws=100, warmup=60)
     lie = draws.of(0, "1")
     assert lie.max() - lie.min() > 0.05
     observed = bins.counts[0].sum(0) / bins.counts.sum()
@@ -235,9 +237,13 @@ def test_swapping_on_whole_data(data: str, request: pytest.FixtureRequest) -> No
     table = synthetic(rows=4000, seed=3)
     if data == "adult":
         table = request.getfixturevalue("adult").take(6000, seed=0)
+    train = split(table, Missingness((0.8, 0.4)), seed=0).train
+    honest = channel("a", train.group_attributes), channel("y", train.label_attributes)
+    scores = cross_fit(train, honest, build(Settings, SMALL), [0]).groups
     shares = []
     for prior in ("flat", MILD):
-        draws = fitted(table, Missingness((0.8, 0.4)), prior)["a"].draws
+        of_groups = channel("a", train.group_attributes, prior)
+        draws = calibrate_scores(of_groups, scores, train.a_obs.unsqueeze(0), draws=150, seed=0).draws
         shares.append((draws.of(0, "unavailable") > draws.of(1, "unavailable")).mean())
     assert 0.2 < shares[0] < 0.8
     assert shares[1] > 0.95

@@ -215,13 +215,13 @@ def test_effects_may_differ_between_groups() -> None:
 
 
 def test_importance_and_hamiltonian_draws_agree() -> None:
-    scores, observed, v = simulate(tables=2, rows=800, seed=3)
+    scores, observed, v = simulate(tables=2, rows=400, seed=3)
     tensors = [torch.from_numpy(part) for part in (scores, observed, v)]
     stage = SecondStage(channel("a", TWO, "truthful"), ScoredRows.make(tensors[0], tensors[1], 3, tensors[2]))
     mode = stage.maximise()
     drawn, enough = by_importance(stage, *mode, draws=1000, seed=1)
     assert bool(enough.all())
-    chains = by_chains(stage, *mode, draws=250, chains=4, seed=1, every=1).flatten(0, 1)
+    chains = by_chains(stage, *mode, draws=150, chains=4, seed=1, every=1).flatten(0, 1)
     deviation = chains.std(0)
     assert float(((drawn.mean(0) - chains.mean(0)) / deviation).abs().max()) < 0.3
     assert float((drawn.std(0) / deviation - 1).abs().max()) < 0.3

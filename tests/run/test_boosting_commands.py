@@ -11,6 +11,7 @@ import pytest
 
 from pyro_fairvae import FairDecisions, FairSSVAEClassifier
 from pyro_fairvae.base.errors import InputError
+from tests.support.browser import Reader
 from tests.support.command_line import run
 from tests.support.user_tables import made_table
 
@@ -118,6 +119,40 @@ def test_flags_of_networks_are_refused(people: Path, capsys: pytest.CaptureFixtu
     assert run("fit", people, *COLUMNS, *boosting, "--lambdas", "0,1", "--epochs", "3") == 2
     assert "--lambdas, --epochs: for networks only" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_what_withholding_depends_on_and_proxies(
+    people: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder keeps them: audit weighs by them, inspect and the page show what makes people withhold."""
+    table = pd.read_csv(people)[:400]
+    draw = np.random.default_rng(0)
+    table["district"] = np.where(draw.random(400) < 0.2 + 0.6 * (table["sex"] == "f"), "north", "south")
+    table["p_f"] = draw.uniform(0.3, 0.7, size=400)
+    table["p_m"] = 1 - table["p_f"]
+    table.to_csv(tmp_path / "people.csv", index=False)
+    out, roles = tmp_path / "model", ("--withholding-depends-on", "x0,label", "--proxy", "district")
+    given = (*COLUMNS, *roles, "--proxy-proba", "m=p_m,f=p_f", "--targets", ".1", "--quiet", "--out", out)
+    assert run("fit", tmp_path / "people.csv", "--estimator", "boosting", *given) == 0
+    assert "averaged over the people of the group" in " ".join(capsys.readouterr().out.split())
+    model = FairDecisions.load(out)
+    assert (list(model.withholding_depends_on), list(model.proxies)) == (["x0", "label"], ["district"])
+    assert model.source_["proxy_proba"] == {"m": "p_m", "f": "p_f"}
+    unproxied = table.drop(columns=["district", "p_f", "p_m"])
+    unproxied.to_csv(tmp_path / "new.csv", index=False)
+    assert run("audit", out, tmp_path / "new.csv", "--out", tmp_path / "audit.json") == 0
+    assert json.loads((tmp_path / "audit.json").read_text())["depends_on"] == "group, x0, label"
+    capsys.readouterr()
+    assert run("inspect", out) == 0
+    printed = capsys.readouterr().out
+    assert "x0 (piece 1)" in printed
+    assert "averaged over the people of the group" in printed
+    assert (out / "effects.png").is_file()
+    assert run("report", out, "--out", tmp_path / "page.html") == 0
+    words = " ".join(" ".join(text) for text in Reader((tmp_path / "page.html").read_text()).texts)
+    assert "may depend on it and on: x0, label." in words
+    assert "What makes people withhold" in words
+    assert "never decide: district, log P(f)" in words
 
 
 def test_an_estimator_refuses_the_folder_of_the_other(folder: Path) -> None:

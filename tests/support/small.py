@@ -7,7 +7,9 @@ from pyro_fairvae.data import Missingness, split, synthetic
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.schema.observed import Observed
 
-SMALL = {"hidden": 8, "layers": 2, "pieces": 3, "latent": 3, "decoder_hidden": 8, "samples": 7, "batch": 32}
+FEW_STEPS = {"channel_steps": 2, "decision_steps": 10}  # for tests that are not about what these find
+SMALL = {"hidden": 8, "layers": 2, "pieces": 3, "latent": 3, "decoder_hidden": 8, "samples": 7, "batch": 32,
+         **FEW_STEPS}  # fmt: skip
 
 
 def small_settings(**changes: object) -> Settings:

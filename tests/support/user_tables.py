@@ -9,8 +9,8 @@ import pandas as pd
 
 from pyro_fairvae.data import synthetic
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
+from tests.support.small import FEW_STEPS
 
-FEW_STEPS = {"channel_steps": 2, "decision_steps": 10}  # for tests that are not about what these find
 SMALL = {"latent": 2, "decoder_hidden": 8, "pieces": 3, "lr": 0.01}
 SMALLEST = SMALL | FEW_STEPS
 RATES = {"f": 0.6, "m": 0.2}  # of withholding the group

@@ -76,6 +76,7 @@ def main(given: Sequence[str] | None = None) -> int:
     tallies: list[Tally] = []
     with tempfile.TemporaryDirectory(prefix="torture-") as scratch:
         subjects = Subjects(Path(scratch) / "subjects")
+        subjects.folder.mkdir()
         for part in parts:
             if part == THREADS:
                 tally = try_threads(subjects, arguments.seed, int(arguments.threads))

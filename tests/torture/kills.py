@@ -41,7 +41,7 @@ KILLED = -signal.SIGKILL
 TIMED = ("seconds", "modified")  # fields that differ between equal runs
 # A page and figures that show times, and a checkpoint, whose pickle depends on which objects are the same.
 NOT_COMPARED = ("report.html", "group-all.svg", "group-hypervolumes.svg", "checkpoint.pt")
-WAIT = 60.0  # seconds for the timer at most
+WHOLE = "already holds a model"
 
 Run = Callable[[Path, Callable[[], None] | None], Ended]
 
@@ -198,13 +198,13 @@ def _tried(subjects: Subjects, killed: Killed, moment: int | float, undisturbed:
         answer = command(("predict", "out", subjects.people, "--out", "made.csv"), folder)
         if answer.code != 0:
             return f"after the kill the old model is lost, and no new one is there: {answer.err[-300:]}"
-    whole = killed.earlier is not None and not killed.loads  # it can be killed before the old run is replaced
-    again = (killed.again if killed.again is not None and ended.code != 0 else killed.first)(subjects)
-    resumed = again(folder, None)
-    if resumed.code == 2 and (whole or ended.code == 0):
-        resumed = killed.first(subjects)(folder, None)
-        if resumed.code == 2 and "already holds" in resumed.err and ended.code == 0:
-            resumed = ended
+    resumed = ended
+    if ended.code == KILLED:
+        resumed = (killed.again or killed.first)(subjects)(folder, None)
+        if resumed.code == 2 and killed.again is not None:  # killed before the earlier run was replaced
+            resumed = killed.first(subjects)(folder, None)
+        if resumed.code == 2 and WHOLE in resumed.err:  # killed after everything was decided
+            return difference(undisturbed / "out", folder / "out")
     wrong = wrong_with(resumed)
     if wrong or resumed.code != 0:
         return f"it does not go on: {wrong or resumed.err[-300:]}"
@@ -232,8 +232,8 @@ def _contents(folder: Path) -> dict[str, bytes]:
 def _without_times(path: Path) -> bytes:
     if path.suffix == ".json":
         content = json.loads(path.read_bytes())
-        for name in TIMED:
-            content.pop(name, None)
+        if any(name in content for name in TIMED):
+            content = {name: value for name, value in content.items() if name not in (*TIMED, "sha256")}
         return json.dumps(content).encode()
     if path.name == "results.csv":
         return pd.read_csv(path).drop(columns="seconds").to_csv().encode()

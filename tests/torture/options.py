@@ -178,9 +178,5 @@ def _harm(kept: dict[Path, bytes], devices: dict[Path, Callable[[int], bool]], f
     for path, content in kept.items():
         if not path.is_file() or path.read_bytes() != content:
             return f"{path.relative_to(folder)}, an input, was replaced or changed"
-    left = [
-        path.name
-        for path in folder.rglob(".*")
-        if path.name not in (".", "..") and ".fairvae" not in path.name
-    ]
+    left = [path.name for path in folder.rglob(".*") if path.name not in (".", "..")]
     return f"files are left behind: {left}" if left else ""

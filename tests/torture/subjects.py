@@ -102,7 +102,6 @@ class Subjects:
         return made_table(ROWS)
 
     def _made(self, name: str, make: Callable[[], None]) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / name).exists():
             make()
         return self.folder / name

@@ -367,8 +367,10 @@ def estimate(
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    first, third = seconds(1), seconds(3)
-    torch.set_num_threads(threads)
+    try:
+        first, third = seconds(1), seconds(3)
+    finally:
+        torch.set_num_threads(threads)
     epoch = max(0.0, third - first) / 2
     whole = first + (epochs_of(config) - 1) * epoch
     return total / workers * whole / cost_of(method, len(own_weights(config, method)))

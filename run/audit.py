@@ -16,6 +16,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 from pyro_fairvae.run.user_table import (
     add_model,
     features_of,
@@ -67,9 +68,9 @@ def run(arguments: argparse.Namespace) -> None:
     features = features_of(model, table)
     depending = arguments.withholding_depends_on
     with warnings_in_words():
-        decided = audited.iloc[:, 0] if arguments.decisions else model.predict(features)
-        if arguments.decisions and is_number(decided) and not is_number(labels):  # codes such as 01
-            decided = decided.map(word_of)
+        decided = audited.iloc[:, 0] if arguments.decisions else pd.Series(model.predict(features))
+        if is_number(decided) != is_number(labels):  # one of them has codes such as 01
+            labels, decided = (column.map(word_of, na_action="ignore") for column in (labels, decided))
         result = audit(
             labels,
             decided,

@@ -6,6 +6,8 @@ import errno
 import hashlib
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,6 +124,19 @@ class _PlainYaml(_WithoutReferences, yaml.SafeLoader):
 
 class _PlainStrings(_WithoutReferences, yaml.BaseLoader):
     pass
+
+
+@contextmanager
+def damage_in(where: Path, remedy: str) -> Iterator[None]:
+    """Report errors in the ``with`` block as damage of files whose content has no schema."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
+        raise InputError(
+            f"a file in {where} is damaged: {type(reason).__name__}, {first_line(reason)}. {remedy}"
+        ) from reason
 
 
 def finite_or_nan(value: float | None) -> float:

@@ -28,8 +28,8 @@ from pyro_fairvae.run.user_table import (
 )
 
 from pyro_fairvae.auditing import DEPENDS_ON, audit
+from pyro_fairvae.base.documents import write_sealed
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
             confidence=arguments.confidence,
         )
     if arguments.out is not None:
-        write_json(arguments.out, result.to_dict())
+        write_sealed(arguments.out, result.to_dict())
     if result.check is not None:  # in the words of the command
         depends_on = listed(depending or "") or withholding_depends_on(model)
         says = check_in_words(result.check, depends_on, "Audit")

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, audit
+from pyro_fairvae.base.documents import sealed_content
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, json_text
 from pyro_fairvae.base.folders import alone_in
@@ -122,7 +123,7 @@ def fit_table(
         result = _audit_held_out(
             model, table.features[audited], table.label[audited], table.groups[audited], say
         )
-        about = {} if result is None else {AUDIT: json_text(result.to_dict())}
+        about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
         model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
         return FittedTable(model, model.frontier_, result, int(audited.sum()))
 

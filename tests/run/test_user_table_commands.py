@@ -482,7 +482,9 @@ def test_reports_that_cannot_be_made(
     model: Path, csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = json.loads((model / "audit.json").read_text())
-    wrong = ["no JSON", "[]", "{}", '{"metrics": "deo"}', json.dumps(whole | {"metrics": "deo"}),
+    digest = whole.pop("sha256")
+    wrong = [json.dumps(whole | {"confidence": 0.5, "sha256": digest}),
+             "no JSON", "[]", "{}", '{"metrics": "deo"}', json.dumps(whole | {"metrics": "deo"}),
              json.dumps(whole | {"metrics": [{"metric": "deo"}]}), json.dumps(whole | {"rows": {}}),
              json.dumps(whole | {"rates": []}), json.dumps(whole | {"confidence": "high"}),
              json.dumps(whole | {"groups": [{"group": "f"}]}), json.dumps(whole | {"notes": 3})]  # fmt: skip

@@ -26,8 +26,7 @@ MEMORY = 12 << 30  # bytes of addresses; a process with PyTorch reserves some
 
 @dataclass(frozen=True)
 class Ended:
-    """How an action ended: ``code`` is its exit code, −N if signal N ended it,
-    and None if it took too long."""
+    """How an action ended: ``code`` is its exit code, −N if signal N did, and None if it took too long."""
 
     code: int | None
     out: str

@@ -323,7 +323,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--set", "latent"], "--set expects NAME=VALUE, got 'latent'"),
         (None, ["--set", "latent=2", "--set", "latent=3"], "--set gives latent more than once"),
         (None, ["--set", "prior_a={preset"], "--set prior_a: '{preset' is not valid"),
-        (None, ["--seed", "-1"], "seed must not be negative, got -1. See --seed"),
+        (None, ["--seed", "-1"], "seed must be within .* got -1. See --seed"),
         (None, ["--threads", "0"], "threads must be at least 1"),
         (None, ["--device", "abacus"], "unknown device 'abacus'"),
         (RAGGED, ["--drop", ""], "has 3 columns, but 2 lines have another number of values: line 3 has 4"),

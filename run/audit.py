@@ -16,6 +16,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 from pyro_fairvae.run.user_table import (
     add_model,
     features_of,
@@ -27,8 +28,8 @@ from pyro_fairvae.run.user_table import (
 )
 
 from pyro_fairvae.auditing import DEPENDS_ON, audit
+from pyro_fairvae.base.documents import write_sealed
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.files import write_json
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
@@ -67,9 +68,9 @@ def run(arguments: argparse.Namespace) -> None:
     features = features_of(model, table)
     depending = arguments.withholding_depends_on
     with warnings_in_words():
-        decided = audited.iloc[:, 0] if arguments.decisions else model.predict(features)
-        if arguments.decisions and is_number(decided) and not is_number(labels):  # codes such as 01
-            decided = decided.map(word_of)
+        decided = audited.iloc[:, 0] if arguments.decisions else pd.Series(model.predict(features))
+        if is_number(decided) != is_number(labels):  # one of them has codes such as 01
+            labels, decided = (column.map(word_of, na_action="ignore") for column in (labels, decided))
         result = audit(
             labels,
             decided,
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
             confidence=arguments.confidence,
         )
     if arguments.out is not None:
-        write_json(arguments.out, result.to_dict())
+        write_sealed(arguments.out, result.to_dict())
     if result.check is not None:  # in the words of the command
         depends_on = listed(depending or "") or withholding_depends_on(model)
         says = check_in_words(result.check, depends_on, "Audit")

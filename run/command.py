@@ -226,7 +226,8 @@ def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, arguments:
 
 def _failed(message: str, code: int = 2) -> int:
     words = one_line(message)
-    shown = words if len(words) <= LONGEST else f"{words[:LONGEST]} …"
+    half = LONGEST // 2
+    shown = words if len(words) <= LONGEST else f"{words[:half]} … {words[-half:]}"
     print(f"fairvae: {shown}", file=sys.stderr)
     return code
 

@@ -218,5 +218,5 @@ def _options(given: Sequence[str]) -> dict[str, Any]:
         name, equals, value = words.partition("=")
         require(bool(name and equals), f"--set expects NAME=VALUE, got {words!r}.")
         require(name not in options, f"--set gives {name} more than once; give it once.")
-        options[name] = read_yaml(value, f"--set {name}")
+        options[name] = read_yaml(value, f"--set {name}: {value[:100]!r}")
     return options

@@ -6,6 +6,8 @@ import errno
 import hashlib
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +23,13 @@ T = TypeVar("T")
 
 
 def read_document(path: Path, schema: type[T], what: str, remedy: str = "", sealed: bool = False) -> T:
-    """Read a JSON file as ``schema``, a type that msgspec supports, ``sealed`` if by :func:`write_sealed`.
+    """Read a JSON file as ``schema``, a type that msgspec supports; with ``sealed`` its digest must be in it.
 
     A file that is missing, damaged or of another kind raises :class:`InputError`, which states what the file
-    should be (``what``) and what to do about it (``remedy``).
+    should be (``what``) and what to do about it (``remedy``). A digest is compared wherever there is one.
     """
     content = read_json(path, what, remedy)
-    if sealed and isinstance(content, dict):
+    if isinstance(content, dict) and (sealed or "sha256" in content):
         digest = content.pop("sha256", None)
         require(
             digest == digest_of(content),
@@ -39,8 +41,13 @@ def read_document(path: Path, schema: type[T], what: str, remedy: str = "", seal
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
     """Write JSON with the SHA-256 of its content."""
+    write_json(path, sealed_content(content))
+
+
+def sealed_content(content: dict[str, Any]) -> dict[str, Any]:
+    """Content for a JSON file together with its SHA-256."""
     content = as_read(content)
-    write_json(path, {"sha256": digest_of(content)} | content)
+    return {"sha256": digest_of(content)} | content
 
 
 def as_read(content: Any) -> Any:
@@ -122,6 +129,19 @@ class _PlainYaml(_WithoutReferences, yaml.SafeLoader):
 
 class _PlainStrings(_WithoutReferences, yaml.BaseLoader):
     pass
+
+
+@contextmanager
+def damage_in(where: Path, remedy: str) -> Iterator[None]:
+    """Report errors in the ``with`` block as damage of files whose content has no schema."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
+        raise InputError(
+            f"a file in {where} is damaged: {type(reason).__name__}, {first_line(reason)}. {remedy}"
+        ) from reason
 
 
 def finite_or_nan(value: float | None) -> float:

@@ -149,8 +149,8 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     """What :func:`write_csv` writes."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    text = _Lines()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\r\n")
     writer.writerow({name: as_cell(name) for name in writer.fieldnames})
     writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
@@ -159,7 +159,16 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 def write_frame(path: Path, frame: pd.DataFrame) -> None:
     """Write a table as CSV, without its index."""
     cells = frame.map(as_cell).rename(columns=as_cell) if are_escaped() else frame
-    write_whole(path, cells.to_csv(index=False))
+    text = _Lines()
+    cells.to_csv(text, index=False, lineterminator="\r\n")
+    write_whole(path, text.getvalue())
+
+
+class _Lines(io.StringIO):
+    """Lines that end in a line feed alone, from a writer that must quote a carriage return inside of them."""
+
+    def write(self, line: str) -> int:
+        return super().write(line.removesuffix("\r\n") + "\n")
 
 
 def _finite(content: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.messages import first_line
 
 # Chosen by out-of-fold likelihood on tables of 1,000 to 30,000 rows; the number of trees is found by it, too.
@@ -109,6 +109,10 @@ class CrossFittedTrees:
 
 
 def _probabilities(booster: Any, inputs: np.ndarray) -> np.ndarray:
+    require(
+        booster.num_feature() == inputs.shape[1],
+        f"the trees are of another table: they take {booster.num_feature()} columns, got {inputs.shape[1]}.",
+    )
     found = booster.predict(inputs, num_threads=torch.get_num_threads())
     if found.ndim == 2:
         return np.asarray(found)

@@ -20,8 +20,9 @@ def unmasked(values: Any) -> Any:
         return np.asarray(values)
     if values.dtype.kind == "f":
         return values.filled(np.nan)
-    filled = values.astype(object).filled(None)
-    return np.asarray(filled, dtype=object)
+    filled = np.array(values, dtype=object)
+    filled[np.ma.getmaskarray(values)] = None
+    return filled
 
 
 def in_one_order(**given: Any) -> tuple[Any, ...]:
@@ -75,5 +76,5 @@ def _places(index: pd.Index, wanted: pd.Index) -> np.ndarray | slice | None:
 def _difference(index: pd.Index, wanted: pd.Index) -> str:
     if not (index.is_unique and wanted.is_unique):
         return "values are repeated, in another order"
-    missing = wanted[~wanted.isin(index)]
+    missing = wanted[~wanted.isin(index)].tolist()
     return f"{len(missing)} of {len(wanted)} values are in one alone, such as {missing[0]!r}"

@@ -100,8 +100,14 @@ def _stored(path: Path) -> pd.DataFrame:
         f"{path} is in Parquet, which needs pyarrow; install it by pip install 'pyro_fairvae[parquet]', or "
         "give the table as CSV.",
     )
+    import pyarrow
+
     try:
-        return pd.read_parquet(path)
+        table = pd.read_parquet(path)
+        for _, column in table.items():
+            if isinstance(column.dtype, pd.StringDtype):  # else decoded where it is used
+                pyarrow.array(column).validate(full=True)
+        return table
     except Exception as reason:  # columns that contradict the file's own metadata can raise almost any
         raise InputError(f"{path} is not a table in Parquet, or is broken: {first_line(reason)}.") from reason
 

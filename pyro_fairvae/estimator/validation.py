@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import (
     MANY,
@@ -49,8 +50,8 @@ def check_labels(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     )
     try:
         check_classification_targets(classes[y_obs[stated]])
-    except ValueError as reason:
-        raise InputError(str(reason)) from reason
+    except (TypeError, ValueError) as reason:
+        raise InputError(first_line(reason) + ".") from reason
     require(
         len(classes) > 1,
         f"y has one class, {word_of(classes[0])}; a classifier needs at least two classes.",

@@ -361,7 +361,7 @@ class StudyRows(_Strict):
     """The rows of one part of a study, with the options used."""
 
     options: dict[str, Any]
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Plain]]
 
 
 def as_plain(document: Any) -> Any:

@@ -16,6 +16,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees
 from pyro_fairvae.boosting.scores import BoostedScores
+from pyro_fairvae.boosting.tree_text import check_tree_text
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.inference.fit_result import Fit
@@ -227,6 +228,11 @@ def _trees_from(trees: TreesOfFolds, values: int) -> CrossFittedTrees:
     require(
         len(trees.shares) == values, f"trees have scores of {len(trees.shares)} values, expected {values}."
     )
+    require(
+        all(0 <= share <= 1 for share in trees.shares), f"shares of values are {trees.shares}, not in [0, 1]."
+    )
+    for text in trees.folds:
+        check_tree_text(text, values)
     return CrossFittedTrees.of_texts(trees.folds, np.array(trees.shares))
 
 

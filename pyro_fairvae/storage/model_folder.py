@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from pyro_fairvae import __version__
 from pyro_fairvae.base.documents import as_read, check_document, digest_of, read_bytes, read_json
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import json_text
-from pyro_fairvae.base.folders import alone_in, read_current, write_together
+from pyro_fairvae.base.folders import alone_in, is_current_file, read_current, write_together
 from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.schema.documents import ModelDocument, TreesDocument
 from pyro_fairvae.storage import version_1
@@ -56,10 +56,12 @@ def write_model(
     trees: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     about: Mapping[str, bytes | str] | None = None,
+    gone: Collection[str] = (),
 ) -> None:
     """Write a model, and files ``about`` it, in the place of a previous model and of what is about that.
 
-    The previous one is there until the new one is whole, wherever writing may end.
+    The previous one is there until the new one is whole, wherever writing may end. Files named in ``gone``
+    are deleted with it.
     """
     packed = {TENSORS: pack_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})}
     if draws:
@@ -78,13 +80,13 @@ def write_model(
     document = json_text({**head, **body})
     with alone_in(folder):
         check_free(folder, overwrite)
-        write_together(folder, {**packed, **(about or {}), DOCUMENT: document}, gone=(*MODEL, *ABOUT))
+        write_together(folder, {**packed, **(about or {}), DOCUMENT: document}, gone=(*MODEL, *ABOUT, *gone))
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:
     """Raise if a folder holds a model that is not to be replaced."""
     require(
-        overwrite or not (folder / DOCUMENT).exists(),
+        overwrite or not is_current_file(folder / DOCUMENT),
         f"{folder} already holds a model; pass overwrite=True to replace it, or choose another folder.",
         "overwrite",
         "out",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,9 +165,16 @@ class StoredModel:
         return x if self.scores is None else self.scores.to_rows(x)
 
     def save(
-        self, folder: Path, overwrite: bool = False, about: Mapping[str, bytes | str] | None = None
+        self,
+        folder: Path,
+        overwrite: bool = False,
+        about: Mapping[str, bytes | str] | None = None,
+        gone: Collection[str] = (),
     ) -> None:
-        """Write the folder, from which :func:`load_model` restores the same model, and files ``about`` it."""
+        """Write the folder, from which :func:`load_model` restores the same model, and files ``about`` it.
+
+        Files named in ``gone`` are deleted at the same moment.
+        """
         fitted, trees = None, None
         if isinstance(self.decider, Fit):
             fitted, tensors = fit_content(self.decider)
@@ -193,7 +200,7 @@ class StoredModel:
         }
         if self.proxies is not None:
             body["proxies"] = columns_content(self.proxies)
-        write_model(folder, body, tensors, self.draws, trees, overwrite, about)
+        write_model(folder, body, tensors, self.draws, trees, overwrite, about, gone)
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> StoredModel:

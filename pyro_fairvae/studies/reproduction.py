@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from pyro_fairvae import __version__
+from pyro_fairvae.base.documents import damage_in
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import write_frame, write_json
 from pyro_fairvae.base.folders import alone_in
@@ -182,7 +183,8 @@ def reproduce(
             report=report,
             progress=progress,
         )
-        reproduction = gather(config, outcomes, device)
+        with damage_in(out / "jobs", "Delete that folder and start again."):
+            reproduction = gather(config, outcomes, device)
         for failure in reproduction.failures:
             say(f"failed: {failure['job']}: {failure['reason'].strip().splitlines()[0]}")
         require(len(reproduction.results) > 0, f"every job failed; the reasons are in {out / 'jobs'}.")
@@ -367,8 +369,10 @@ def estimate(
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    first, third = seconds(1), seconds(3)
-    torch.set_num_threads(threads)
+    try:
+        first, third = seconds(1), seconds(3)
+    finally:
+        torch.set_num_threads(threads)
     epoch = max(0.0, third - first) / 2
     whole = first + (epochs_of(config) - 1) * epoch
     return total / workers * whole / cost_of(method, len(own_weights(config, method)))

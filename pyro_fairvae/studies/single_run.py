@@ -75,98 +75,85 @@ def train_run(
     """
     require(not (resume and overwrite), "resume continues a run and overwrite replaces it; give one of them.")
     with alone_in(out):
-        return _run(config, out, device, data_dir, resume, overwrite, at_start, progress, workers)
+        state = _resume_state(config, out, device) if resume else None
+        if state is None and not overwrite:
+            # A run that was killed in its first epoch left only its config.
+            _check_free(out, allowed={CONFIG} if resume else set())
+        for name in FILES:
+            check_replaceable(out / name)
+        loaded = load_parts(config, data_dir)
+        parts, scores = for_trunk(loaded, config.settings, config.seed)
+        _open_folder(out, config, device, fresh=state is None)
 
+        if at_start is not None:
+            at_start(0 if state is None else state["epoch"])
 
-def _run(
-    config: TrainConfig,
-    out: Path,
-    device: torch.device,
-    data_dir: str | Path | None,
-    resume: bool,
-    overwrite: bool,
-    at_start: Callable[[int], None] | None,
-    progress: Callable[[Progress], None] | None,
-    workers: int,
-) -> RunResult:
-    """As :func:`train_run`, alone in the folder."""
-    state = _resume_state(config, out, device) if resume else None
-    if state is None and not overwrite:
-        # A run that was killed in its first epoch left only its config.
-        _check_free(out, allowed={CONFIG} if resume else set())
-    for name in FILES:
-        check_replaceable(out / name)
-    loaded = load_parts(config, data_dir)
-    parts, scores = for_trunk(loaded, config.settings, config.seed)
-    _open_folder(out, config, device, fresh=state is None)
+        def after_epoch(done: Progress) -> None:
+            checkpoint.save(out / CHECKPOINT, config.flat(), done.state())
+            if progress is not None:
+                progress(done)
 
-    if at_start is not None:
-        at_start(0 if state is None else state["epoch"])
-
-    def after_epoch(done: Progress) -> None:
-        checkpoint.save(out / CHECKPOINT, config.flat(), done.state())
-        if progress is not None:
-            progress(done)
-
-    train, validation, settings, seed = parts.train, parts.validation, config.settings, config.seed
-    fold = folds_of(train, seed)
-    imputer = None
-    if config.targets or any(config.lambdas):
-        imputer = TreeImputer.learn(loaded.train, fold, settings, seed, scores)
-    imputation = None if imputer is None else imputer.learned
-    if config.targets:
-        fitted = fit_to_targets(
-            train, validation, config.targets, torch.from_numpy(fold), settings, seed, device, after_epoch,
-            state, workers, imputation,
-        )  # fmt: skip
-    else:
-        fitted = fit(
-            train, validation, config.lambdas, settings, seed, device,
-            after_epoch=after_epoch, state=state, workers=workers, imputation=imputation,
-        )  # fmt: skip
-    evaluated = evaluate_members(fitted, parts, None if imputer is None else imputer.joint(loaded.validation))
-    results: dict[str, Any] = {**evaluated}
-    calibrated = None
-    if config.settings.kind_of_intervals == "calibrated":
-        calibrated = calibrate_fit(fitted, parts.train, [config.seed])
-    posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
-    if parts.yardstick is not None:
-        add_yardstick(posterior["a"], fitted.program.guide.channel_a, parts.yardstick)
-    hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
-    results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
-    model = StoredModel(
-        decider=fitted,
-        columns=_columns(parts.test),
-        classes=_classes(parts.test.classes),
-        attributes=parts.test.attributes,
-        knows_groups=True,
-        selected=results["selected"],
-        metric=results["metric"],
-        frontier=with_intervals(
-            frontier_of(evaluated), JudgedRows.of_fit(fitted, validation), results["metric"]
-        ),
-        posterior=posterior,
-        summary=_summary(parts),
-        source={
-            "label": config.data.label_name,
-            "groups": list(parts.test.attributes.names),
-            "missing": [],
-            "values": [],
-            "data": config.data.dataset,
-        },
-        draws=keep_draws(fitted, calibrated),
-        feature_names=parts.test.encoder.names if parts.test.encoder else (),
-        proxies=parts.test.u_encoder,
-        scores=scores,
-    )
-    about = {
-        CONFIG: _config_text(config, device),
-        HISTORY: csv_text(fitted.history),
-        RESULTS: json_text(results),
-        POSTERIOR: json_text(posterior),
-    }
-    model.save(out, overwrite=True, about=about)
-    return RunResult(model, results, look_at_faces(fitted, parts.test, results["selected"]))
+        train, validation, settings, seed = parts.train, parts.validation, config.settings, config.seed
+        fold = folds_of(train, seed)
+        imputer = None
+        if config.targets or any(config.lambdas):
+            imputer = TreeImputer.learn(loaded.train, fold, settings, seed, scores)
+        imputation = None if imputer is None else imputer.learned
+        if config.targets:
+            fitted = fit_to_targets(
+                train, validation, config.targets, torch.from_numpy(fold), settings, seed, device,
+                after_epoch, state, workers, imputation,
+            )  # fmt: skip
+        else:
+            fitted = fit(
+                train, validation, config.lambdas, settings, seed, device,
+                after_epoch=after_epoch, state=state, workers=workers, imputation=imputation,
+            )  # fmt: skip
+        evaluated = evaluate_members(
+            fitted, parts, None if imputer is None else imputer.joint(loaded.validation)
+        )
+        results: dict[str, Any] = {**evaluated}
+        calibrated = None
+        if config.settings.kind_of_intervals == "calibrated":
+            calibrated = calibrate_fit(fitted, parts.train, [config.seed])
+        posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
+        if parts.yardstick is not None:
+            add_yardstick(posterior["a"], fitted.program.guide.channel_a, parts.yardstick)
+        hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
+        results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
+        model = StoredModel(
+            decider=fitted,
+            columns=_columns(parts.test),
+            classes=_classes(parts.test.classes),
+            attributes=parts.test.attributes,
+            knows_groups=True,
+            selected=results["selected"],
+            metric=results["metric"],
+            frontier=with_intervals(
+                frontier_of(evaluated), JudgedRows.of_fit(fitted, validation), results["metric"]
+            ),
+            posterior=posterior,
+            summary=_summary(parts),
+            source={
+                "label": config.data.label_name,
+                "groups": list(parts.test.attributes.names),
+                "missing": [],
+                "values": [],
+                "data": config.data.dataset,
+            },
+            draws=keep_draws(fitted, calibrated),
+            feature_names=parts.test.encoder.names if parts.test.encoder else (),
+            proxies=parts.test.u_encoder,
+            scores=scores,
+        )
+        about = {
+            CONFIG: _config_text(config, device),
+            HISTORY: csv_text(fitted.history),
+            RESULTS: json_text(results),
+            POSTERIOR: json_text(posterior),
+        }
+        model.save(out, overwrite=True, about=about)
+        return RunResult(model, results, look_at_faces(fitted, parts.test, results["selected"]))
 
 
 def _classes(names: tuple[str, ...]) -> np.ndarray:

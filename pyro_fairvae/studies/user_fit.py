@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, audit
+from pyro_fairvae.base.documents import sealed_content
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, json_text
 from pyro_fairvae.base.folders import alone_in
@@ -94,25 +95,26 @@ def fit_table(
     """
     require(0 <= holdout < 1, f"holdout must be within [0, 1), got {holdout}.", "holdout")
     check_seed(seed)
-    check_free(out, overwrite)
-    say = report or (lambda words: None)
-    model = FairSSVAEClassifier() if model is None else model
-    named = {role: list(names_of(getattr(model, role, ()))) for role in ("proxies", "withholding_depends_on")}
-    for role, names in named.items():
-        for name in names:
-            require(
-                name not in drop and name not in (proxy_proba or {}).values(),
-                f"{name!r} in {role} is also in drop or proxy_proba; give each column one role.",
-            )
-    for name in (*MODEL, *ABOUT, CHECKPOINT):
-        check_replaceable(out / name, path)
-    table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
-    audited = random_share(len(table.features), holdout, seed)
-    model.set_params(random_state=seed)
-    features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
-    probabilities = None if table.probabilities is None else table.probabilities[~audited]
     with alone_in(out):
         check_free(out, overwrite)
+        say = report or (lambda words: None)
+        model = FairSSVAEClassifier() if model is None else model
+        named = {
+            role: list(names_of(getattr(model, role, ()))) for role in ("proxies", "withholding_depends_on")
+        }
+        for role, names in named.items():
+            for name in names:
+                require(
+                    name not in drop and name not in (proxy_proba or {}).values(),
+                    f"{name!r} in {role} is also in drop or proxy_proba; give each column one role.",
+                )
+        for name in (*MODEL, *ABOUT, CHECKPOINT):
+            check_replaceable(out / name, path)
+        table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
+        audited = random_share(len(table.features), holdout, seed)
+        model.set_params(random_state=seed)
+        features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
+        probabilities = None if table.probabilities is None else table.probabilities[~audited]
         if isinstance(model, FairDecisions):
             model.fit(features, labels, stated, probabilities)
         else:
@@ -121,10 +123,9 @@ def fit_table(
         result = _audit_held_out(
             model, table.features[audited], table.label[audited], table.groups[audited], say
         )
-        about = {} if result is None else {AUDIT: json_text(result.to_dict())}
-        model.stored().save(out, overwrite, about)
-        (out / CHECKPOINT).unlink(missing_ok=True)  # last, so that whatever may end earlier goes on from it
-    return FittedTable(model, model.frontier_, result, int(audited.sum()))
+        about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
+        model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
+        return FittedTable(model, model.frontier_, result, int(audited.sum()))
 
 
 def _resumed_fit(

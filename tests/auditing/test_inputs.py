@@ -50,6 +50,8 @@ class Knows:
         ({"groups_proba": PEOPLE.proba[:, :1]}, r"shape \(200, 1\); .* 200 rows and the groups 0, 1"),
         ({"groups_proba": PEOPLE.proba[:-1]}, r"shape \(199, 2\); expected a number for each of 200 rows"),
         ({"groups_proba": np.where(PEOPLE.proba < 0.5, np.nan, 1)}, "200 values that are NaN or infinite"),
+        ({"groups_proba": PEOPLE.proba * 100}, r"groups_proba is outside of \[0, 1\] in row 0 and 199 more"),
+        ({"groups_proba": PEOPLE.proba - 0.5}, r"groups_proba is outside of \[0, 1\] in row"),
         ({"groups_proba": [["a", "b"]] * ROWS}, "groups_proba is not all numbers; expected"),
         ({"X": TABLE[:-1]}, "X has 199 rows, but y_true and y_pred have 200; give the same rows"),
         ({"X": PEOPLE.score}, r"X has the shape \(200,\).*[Rr]eshape"),
@@ -103,6 +105,19 @@ def test_the_same_in_other_forms_is_the_same(y: Any, decided: Any, said: Any) ->
     found, plain = audit(y, decided, said), audit(PEOPLE.y, PEOPLE.decided, SAID)
     pd.testing.assert_frame_equal(found.metrics, plain.metrics)
     pd.testing.assert_frame_equal(found.groups, plain.groups)
+
+
+def test_an_audit_puts_rows_together_by_their_index() -> None:
+    names = pd.Index([f"person {n}" for n in range(ROWS)])
+    y, decided, said = (pd.Series(values, index=names) for values in (PEOPLE.y, PEOPLE.decided, SAID))
+    proba = pd.DataFrame(PEOPLE.proba, columns=["0", "1"], index=names)
+    plain = audit(PEOPLE.y, PEOPLE.decided, SAID, groups_proba=PEOPLE.proba)
+    shuffled = [part.sample(frac=1, random_state=k) for k, part in enumerate((decided, said, proba))]
+    found = audit(y, shuffled[0], shuffled[1], groups_proba=shuffled[2])
+    pd.testing.assert_frame_equal(found.metrics, plain.metrics)
+    pd.testing.assert_frame_equal(found.rates, plain.rates)
+    with pytest.raises(InputError, match="y_pred and y_true have different indexes"):
+        audit(y, decided.rename(index=str.upper), said)
 
 
 def test_missing_values_are_not_a_group() -> None:

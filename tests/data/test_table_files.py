@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -237,3 +238,36 @@ def test_columns_are_taken_in_order_or_the_nearest_is_named() -> None:
     assert take_columns(table, ["7"], "label").columns.tolist() == [7]
     with pytest.raises(InputError, match=r"unknown column for the label 'jobs'; .*Did you mean 'job'"):
         take_columns(table, ["jobs"], "label")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv.gz"])
+def test_codes_such_as_01_and_1_stay_apart_among_labels_and_groups(tmp_path: Path, ending: str) -> None:
+    lines = ["label,group,other", "01,1,01", "1,2,1", "NA,0.5,1", "1,0,1", ",-03,1"]
+    content = "\n".join(lines).replace(",", "," if ending == ".csv" else "\t")
+    path = written(tmp_path / f"codes{ending}", content + "\n")
+    table = read_table(path, names=["label", "group", "nothing"])
+    assert table["label"].fillna("gap").tolist() == ["01", "1", "gap", "1", "gap"]
+    assert table["group"].tolist() == ["1", "2", "0.5", "0", "-03"]
+    assert table["other"].tolist() == [1, 1, 1, 1, 1]
+    plain = read_table(path, names=["other"])
+    assert plain["group"].tolist() == [1, 2, 0.5, 0, -3]
+    assert read_table(written(tmp_path / "plain.csv", "label\n0\n10\n0.5\n"), names=["label"])[
+        "label"
+    ].tolist() == [0, 10, 0.5]
+
+
+def test_parquet_that_contradicts_its_own_metadata_is_refused(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    TABLE.to_parquet(path)
+    stored = parquet.read_table(path)
+    about = json.loads(stored.schema.metadata[b"pandas"])
+    for wrong in (b"{", b"[" * 3000, json.dumps(about | {"index_columns": 3}).encode()):
+        parquet.write_table(stored.replace_schema_metadata({b"pandas": wrong}), path)
+        with pytest.raises(InputError, match=r"^.* is not a table in Parquet, or is broken: .*$"):
+            read_table(path)
+    # Text that is not in UTF-8, which would be found out where it is used.
+    bytes_as_text = arrow.Array.from_buffers(arrow.string(), 1, arrow.array([b"\xff"]).buffers())
+    parquet.write_table(arrow.table({"a": bytes_as_text}), path)
+    with pytest.raises(InputError, match="is not a table in Parquet, or is broken"):
+        read_table(path)

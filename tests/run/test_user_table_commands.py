@@ -323,7 +323,7 @@ LETTERS = "x,sex,hired\n" + "".join(f"{i},{'fm'[i % 2]},{['no', 'yes'][i % 3 > 0
         (None, ["--set", "latent"], "--set expects NAME=VALUE, got 'latent'"),
         (None, ["--set", "latent=2", "--set", "latent=3"], "--set gives latent more than once"),
         (None, ["--set", "prior_a={preset"], "--set prior_a: '{preset' is not valid"),
-        (None, ["--seed", "-1"], "seed must not be negative, got -1. See --seed"),
+        (None, ["--seed", "-1"], "seed must be within .* got -1. See --seed"),
         (None, ["--threads", "0"], "threads must be at least 1"),
         (None, ["--device", "abacus"], "unknown device 'abacus'"),
         (RAGGED, ["--drop", ""], "has 3 columns, but 2 lines have another number of values: line 3 has 4"),
@@ -482,7 +482,9 @@ def test_reports_that_cannot_be_made(
     model: Path, csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = json.loads((model / "audit.json").read_text())
-    wrong = ["no JSON", "[]", "{}", '{"metrics": "deo"}', json.dumps(whole | {"metrics": "deo"}),
+    digest = whole.pop("sha256")
+    wrong = [json.dumps(whole | {"confidence": 0.5, "sha256": digest}),
+             "no JSON", "[]", "{}", '{"metrics": "deo"}', json.dumps(whole | {"metrics": "deo"}),
              json.dumps(whole | {"metrics": [{"metric": "deo"}]}), json.dumps(whole | {"rows": {}}),
              json.dumps(whole | {"rates": []}), json.dumps(whole | {"confidence": "high"}),
              json.dumps(whole | {"groups": [{"group": "f"}]}), json.dumps(whole | {"notes": 3})]  # fmt: skip

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 
 from pyro_fairvae.auditing import Audit
 from pyro_fairvae.base.documents import read_document
@@ -217,3 +220,35 @@ def test_a_crafted_config_is_refused_or_read(tmp_path: Path) -> None:
     for changed in changes(config):
         path.write_text(json.dumps(changed))
         refused(lambda: build(TrainConfig, read_options(path)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", [TENSORS, DRAWS])
+def test_weights_and_draws_that_are_not_finite_are_refused(
+    name: str, value: float, folder: Path, tmp_path: Path
+) -> None:
+    if not (folder / name).exists():
+        folder = VERSION_1
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    source = tmp_path / name
+    tensors = load_tensors(source.read_bytes()) if source.exists() else {"guide/a/0": torch.ones(1, 2, 1, 2)}
+    places = [key for key, tensor in tensors.items() if tensor.is_floating_point()]
+    for place in (places[0], places[-1]):
+        changed = {key: tensor.clone() for key, tensor in tensors.items()}
+        changed[place].view(-1)[-1] = value
+        source.write_bytes(save_tensors(changed))
+        seal(tmp_path, json.loads((tmp_path / DOCUMENT).read_text()))
+        with pytest.raises(InputError, match="finite"):
+            FairSSVAEClassifier.load(tmp_path, "cpu")
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "device", "callback", "random_state"])
+def test_a_folder_names_no_files_and_no_devices(name: str, folder: Path, tmp_path: Path) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    document = json.loads((tmp_path / DOCUMENT).read_text())
+    document["parameters"][name] = str(tmp_path / "victim")
+    seal(tmp_path, document)
+    with pytest.raises(InputError, match=f"unknown parameter '{name}'"):
+        FairSSVAEClassifier.load(tmp_path, "cpu")

@@ -37,7 +37,7 @@ PARTS: dict[str, tuple[Cases, int, str]] = {
     "together": (together_cases, 28, "two processes in one folder, and fits in threads"),
 }
 THREADS, SOAK = "threads", "soak"
-ANSWERS = 100_000
+PREDICTIONS = 100_000
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -56,9 +56,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--threads",
         type=float,
-        default=ANSWERS,
+        default=PREDICTIONS,
         metavar="N",
-        help=f"answers to threads (default: {ANSWERS:,})",
+        help=f"rows decided for threads (default: {PREDICTIONS:,})",
     )
     parser.add_argument("--minutes", type=float, default=5.0, metavar="X", help="of the soak (default: 5)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything drawn (default: 0)")

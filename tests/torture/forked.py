@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import select
@@ -18,14 +19,14 @@ from typing import IO
 
 from pyro_fairvae.run.__main__ import main
 
-SECONDS = 120.0  # for one action, on a machine that has other work
+SECONDS = 60.0  # of a processor for one action
+WAIT = 5  # at most so many times that by the clock, on a machine that has other work
 MEMORY = 12 << 30  # bytes of addresses; a process with PyTorch reserves some
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How an action ended: ``code`` is its exit code, −N if signal N ended it,
-    and None if it took too long."""
+    """How an action ended: ``code`` is its exit code, −N if signal N did, and None if it took too long."""
 
     code: int | None
     out: str
@@ -72,9 +73,9 @@ def forked(
         child = os.fork()
         if not child:
             os.close(alive)
-            _become(action, folder, terminal, out, err)
+            _become(action, folder, terminal, out, err, seconds)
         os.close(held)
-        in_time = bool(select.select([alive], [], [], seconds)[0])
+        in_time = bool(select.select([alive], [], [], WAIT * seconds)[0])
         if not in_time:
             os.killpg(child, signal.SIGKILL)
         os.close(alive)
@@ -89,7 +90,7 @@ def start(action: Callable[[], int | None], folder: Path) -> int:
     child = os.fork()
     if not child:
         with open(os.devnull, "w+b") as nothing:
-            _become(action, folder, TERMINAL, nothing, nothing)
+            _become(action, folder, TERMINAL, nothing, nothing, WAIT * SECONDS)
     return child
 
 
@@ -101,7 +102,12 @@ def end(child: int) -> int:
 
 
 def _become(
-    action: Callable[[], int | None], folder: Path, terminal: Terminal, out: IO[bytes], err: IO[bytes]
+    action: Callable[[], int | None],
+    folder: Path,
+    terminal: Terminal,
+    out: IO[bytes],
+    err: IO[bytes],
+    seconds: float,
 ) -> None:
     """In the child: run the action, and leave as the interpreter does. Never returns."""
     code = 1
@@ -109,6 +115,7 @@ def _become(
         os.setsid()
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 1))
         os.chdir(folder)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out.fileno() if terminal.path is None else os.open(terminal.path, os.O_WRONLY), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -38,9 +37,10 @@ Model = FairSSVAEClassifier | FairDecisions
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked, and what a single thread gets."""
+    """What is asked about so many rows, and what a single thread gets."""
 
     name: str
+    rows: int
     ask: Callable[[], Any]
     expected: Any
 
@@ -59,49 +59,49 @@ def requests_to(model: Model, subjects: Subjects, draw: random.Random, count: in
     made = subjects.table()
     requests = []
 
-    def add(name: str, ask: Callable[[], Any]) -> None:
-        requests.append(Request(name, ask, ask()))
+    def add(name: str, rows: int, ask: Callable[[], Any]) -> None:
+        requests.append(Request(name, rows, ask, ask()))
 
     methods = ["predict", "predict_proba", "predict_groups_proba", "decision_function"]
     for number in range(count):
         rows = draw.choices(range(len(made.X)), k=draw.randint(1, 20))
         X, method = made.X.iloc[rows].reset_index(drop=True), methods[number % len(methods)]
         stated = made.a_obs.iloc[rows].reset_index(drop=True)
-        add(method, lambda m=method, x=X: getattr(model, m)(x))
+        add(method, len(X), lambda m=method, x=X: getattr(model, m)(x))
         if isinstance(model, FairSSVAEClassifier):
-            add("groups", lambda x=X, a=stated: model.predict_groups_proba(x, a))
+            add("groups", len(X), lambda x=X, a=stated: model.predict_groups_proba(x, a))
     decided = model.predict(made.X)
-    add("audit", lambda: audit(made.y_obs, decided, made.a_obs, X=made.X, model=model).metrics)
+    add("audit", len(made.X), lambda: audit(made.y_obs, decided, made.a_obs, X=made.X, model=model).metrics)
     if isinstance(model, FairSSVAEClassifier):
         stored, rows = stored_model(model, model.fit_), model.observed(made.X, made.y_obs, made.a_obs)
-        add("decide", lambda: label_rows(stored, rows, DecideConfig(draws=3)).labels)
+        add("decide", len(made.X), lambda: label_rows(stored, rows, DecideConfig(draws=3)).labels)
     return requests
 
 
 def serve(
-    load: Callable[[], Model], subjects: Subjects, seed: int, answers: int, minutes: float
+    load: Callable[[], Model], subjects: Subjects, seed: int, predictions: int, minutes: float
 ) -> dict[str, Any]:
-    """Ask a model from THREADS threads, so many times or so long; what was asked, wrong, and the memory."""
+    """Ask a model from THREADS threads about so many rows, or so long; what was wrong, and the memory."""
     warnings.simplefilter("ignore")
     model = load()
     requests = requests_to(model, subjects, random.Random(seed))
     common, rare = ([one for one in requests if (one.name in SLOW) == slow] for slow in (False, True))
-    asked = itertools.count()
+    totals: list[tuple[int, int]] = []  # requests and rows of each thread
     wrong: list[str] = []
     memory: list[int] = []
     end = time.monotonic() + 60 * minutes
 
-    def go_on(number: int) -> bool:
-        return time.monotonic() < end if minutes else number < answers
-
     def ask(draw: random.Random) -> None:
-        while go_on(number := next(asked)):
-            request = draw.choice(common if number % RARE else rare)
+        asked = rows = 0
+        while time.monotonic() < end if minutes else rows < predictions / THREADS:
+            request = draw.choice(common if draw.randrange(RARE) else rare)
+            asked, rows = asked + 1, rows + request.rows
             try:
                 if not request.is_right():
                     wrong.append(f"{request.name}: another answer than alone")
             except Exception:
                 wrong.append(f"{request.name}: {traceback.format_exc(limit=-1).strip()}")
+        totals.append((asked, rows))
 
     threads = [threading.Thread(target=ask, args=(random.Random(seed + k),)) for k in range(THREADS)]
     for thread in threads:
@@ -111,8 +111,8 @@ def serve(
         time.sleep(EVERY if minutes else 0.1)
     after = [request.name for request in requests if not request.is_right()]
     wrong += [f"{name}: another answer, alone, after the threads" for name in after]
-    asked_for = next(asked) - THREADS
-    return {"answers": asked_for, "wrong": len(wrong), "first": wrong[:SHOWN], "memory": memory}
+    asked, rows = map(sum, zip(*totals, strict=True))
+    return {"asked": asked, "rows": rows, "wrong": len(wrong), "first": wrong[:SHOWN], "memory": memory}
 
 
 def resident() -> int:
@@ -120,11 +120,17 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def try_threads(subjects: Subjects, seed: int, answers: int) -> Tally:
-    """Ask a network and trees, half of the answers each."""
+def try_threads(subjects: Subjects, seed: int, predictions: int) -> Tally:
+    """Ask a network and trees, about half of the rows each."""
     tally = Tally("threads")
     for name, load in _models(subjects).items():
-        _take(tally, name, lambda load=load: serve(load, subjects, seed, -(-answers // 2), 0), seed, answers)
+        _take(
+            tally,
+            name,
+            lambda load=load: serve(load, subjects, seed, -(-predictions // 2), 0),
+            seed,
+            predictions,
+        )
     return tally
 
 
@@ -176,10 +182,10 @@ def _take(
         tally.wrong.append(Wrong(name, ended.err[-2000:], again))
         return {}
     done: dict[str, Any] = json.loads(ended.out)
-    tally.tried += done["answers"]
-    tally.notes[f"answers of the {name}"] = done["answers"]
+    tally.tried += done["rows"]
+    tally.notes[f"requests to the {name}"] = done["asked"]
     if done["wrong"]:
-        words = f"{done['wrong']} of {done['answers']} answers are wrong; {'; '.join(done['first'])}"
+        words = f"{done['wrong']} of {done['asked']} requests are wrong; {'; '.join(done['first'])}"
         tally.wrong.append(Wrong(name, words, again))
     return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import unicodedata
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ def wrong_with(
     ended: Ended, check: Callable[[], str] | None = None, may_succeed: bool = True, closed: bool = False
 ) -> str:
     """What is wrong with how a command ended, or nothing; ``check`` looks at what a success left behind."""
-    if ended.code is None:
+    if ended.code in (None, -signal.SIGXCPU):
         return f"no end after {ended.seconds:.0f} s; {_last(ended.err)}"
     if "Traceback" in ended.err or "Traceback" in ended.out:
         return f"a traceback, exit code {ended.code}: {_last(ended.err or ended.out)}"

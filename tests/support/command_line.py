@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyro_fairvae.run.__main__ import main
+
 from tests.support import small
 
 TINY = [

@@ -44,7 +44,7 @@ def test_three_classes_are_still_told_apart_at_a_large_weight() -> None:
     table = synthetic(rows=3000, seed=3, groups=3, classes=3, group_strength=3.0)
     parts = split(table, Missingness((0.6, 0.4, 0.3), (0.0,) * 3, (0.2,) * 3), seed=0)
     settings = build(
-        Settings, SMALL | {"risk": "ddp", "epochs": 14, "batch": 128, "imputation": "cross_fitted"}
+        Settings, SMALL | {"risk": "ddp", "epochs": 25, "batch": 128, "imputation": "cross_fitted"}
     )
     # By its own imputations the member believes that its one class is right more often than it is.
     imputer = TreeImputer.learn(parts.train, folds_of(parts.train, 0), settings, seed=0)

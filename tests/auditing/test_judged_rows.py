@@ -66,16 +66,16 @@ def test_a_measure_without_intervals_and_rows_without_groups_have_none() -> None
 def test_intervals_hold_where_decisions_were_settled_by_the_imputation_that_judges_them() -> None:
     """Under the imputation settled decisions look fair; the truth on many other people is in the interval."""
     held, imputed = [], []
-    for seed in range(6):
-        x, y, a = people(seed, 51_500)
+    for seed in range(4):
+        x, y, a = people(seed, 21_200)
         draw = np.random.default_rng([seed, 1])
-        said = np.where(draw.random(1_500) < np.array([0.8, 0.4])[a[:1_500]], np.nan, a[:1_500])
+        said = np.where(draw.random(1_200) < np.array([0.8, 0.4])[a[:1_200]], np.nan, a[:1_200])
         model = FairDecisions(LogisticRegression(), targets=(0.02,), random_state=seed)
-        model.fit(x[:1_500], y[:1_500], sensitive_features=said)
+        model.fit(x[:1_200], y[:1_200], sensitive_features=said)
         for member, line in model.frontier_.iterrows():
             model.selected_ = member
-            truth = evaluate(y[1_500:], model.predict(x[1_500:]).astype(int), a[1_500:], 2)["deo"]
+            truth = evaluate(y[1_200:], model.predict(x[1_200:]).astype(int), a[1_200:], 2)["deo"]
             held.append(line["low"] <= truth <= line["high"])
             imputed.append(abs(truth - line["disparity"]) <= 1.645 * line["standard_error"])
-    assert sum(held) >= 9  # of 12, at 90 %
+    assert sum(held) >= 6  # of 8, at 90 %
     assert sum(imputed) < sum(held)

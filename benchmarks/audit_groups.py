@@ -71,15 +71,18 @@ def main() -> None:
             for seed in range(arguments.simulations)
         )
         print(f"\ngroups {'differ' if differing else 'are alike'}")
-        print(f"{'metric':8}{'truth':>8}{'within 90 %':>14}{'above':>8}{'below':>8}{'width':>8}{'estimate':>10}")
+        print(
+            f"{'metric':8}{'truth':>8}{'within 90 %':>14}{'above':>8}{'below':>8}{'width':>8}{'estimate':>10}"
+        )
         for metric in METRICS:
             for prefix in ("", "stated_"):
                 lines = pd.DataFrame([found.loc[metric] for found in audits])
                 low, high = lines[f"{prefix}low"], lines[f"{prefix}high"]
                 above, below = (low > truth[metric]).mean(), (high < truth[metric]).mean()
+                estimate = lines[f"{prefix}estimate"].mean()
                 print(
                     f"{metric:8}{truth[metric]:>8.3f}{100 * (1 - above - below):>12.1f} %{100 * above:>8.1f}"
-                    f"{100 * below:>8.1f}{(high - low).mean():>8.3f}{lines[f'{prefix}estimate'].mean():>10.3f}"
+                    f"{100 * below:>8.1f}{(high - low).mean():>8.3f}{estimate:>10.3f}"
                     f"{'  (stated rows alone)' if prefix else ''}"
                 )
 

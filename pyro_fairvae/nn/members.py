@@ -29,15 +29,17 @@ class Members(nn.Module):
             with seeded(seed):
                 copies.append(build(k))
         parameters, buffers = stack_module_state(copies)
+        skeleton = copies[0].to("meta")
+        copies.clear()  # networks of wide tables are large
         self.count = len(seeds)
         self.names = tuple(parameters)
         for name, stacked in parameters.items():
-            self.register_parameter(self._flat(name), nn.Parameter(stacked.detach().clone()))
+            self.register_parameter(self._flat(name), nn.Parameter(stacked.detach()))
         for name, stacked in buffers.items():
             self.register_buffer(self._flat(name), stacked)
         self.buffer_names = tuple(buffers)
         # In a tuple, so that its own parameters are not registered beside the stacked ones.
-        self.skeleton = (copies[0].to("meta"),)
+        self.skeleton = (skeleton,)
         self.mixed = False  # whether products are computed in bfloat16
         self.norms = tuple(
             self._flat(f"{path}.{name}")

@@ -28,8 +28,8 @@ class NumberPieces(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         numbers = x[..., : self.low.shape[-2]].unsqueeze(-1)
-        # In place, as this is many times as large as x, and nothing before it has a gradient.
-        pieces = (numbers - self.low).div_(self.width).clamp_(0, 1)
+        # In place where it can be, as this is many times as large as x; x has no gradient.
+        pieces = (numbers - self.low).div_(self.width).clamp(0, 1)
         return torch.cat([x, pieces.flatten(-2)], dim=-1)
 
 

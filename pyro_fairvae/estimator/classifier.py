@@ -50,7 +50,7 @@ from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
-from pyro_fairvae.schema.observed import Imputation, Observed
+from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 from pyro_fairvae.storage.contents import fit_content
 from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
 
@@ -60,6 +60,7 @@ BATCHES = 24  # fewest in an epoch, given enough rows
 EPOCHS = {"mlp": (25, 600), "boosted": (10, 240)}
 MOST_EPOCHS = 200
 ENOUGH = 40  # training rows from which intervals can be cross-fitted
+MOST_INPUTS = 8192  # of a network; tables with more columns than that have no numbers in pieces
 
 
 class FairSSVAEClassifier(TableClassifier):
@@ -278,7 +279,7 @@ class FairSSVAEClassifier(TableClassifier):
         seed = random_seed(self.random_state)
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
-        settings = self._settings(train.rows)
+        settings = self._settings(train.rows, table.encoder.columns)
         config = flatten(asdict(settings)) | {
             "targets": list(targets), "lambdas": list(lambdas), "seed": seed,
             "share": self.validation_fraction, "rows": table.digest(),
@@ -358,7 +359,7 @@ class FairSSVAEClassifier(TableClassifier):
                 imputation=imputation,
             )  # fmt: skip
 
-    def _settings(self, rows: int) -> Settings:
+    def _settings(self, rows: int, columns: Columns) -> Settings:
         require(
             self.max_disparity is None or 0 <= self.max_disparity <= 1,
             f"max_disparity must be within [0, 1], got {self.max_disparity}.",
@@ -375,11 +376,12 @@ class FairSSVAEClassifier(TableClassifier):
             "hidden": self.hidden,
             "layers": self.layers,
             "trunk": self.trunk,
+            "pieces": min(Settings().pieces, max(0, MOST_INPUTS - columns.width) // max(columns.numbers, 1)),
             "intervals": self.intervals,
             "withholding_depends_on": names_of(self.withholding_depends_on),
         }
         given = dict(self.options or {})
-        twice = sorted(parameters.keys() & given.keys())
+        twice = sorted((parameters.keys() - {"pieces"}) & given.keys())
         require(
             not twice,
             f"{', '.join(twice)} given in options, but is a parameter of the estimator; set the parameter.",

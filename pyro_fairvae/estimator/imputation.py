@@ -6,8 +6,8 @@ P(a|x,y) is learned from rows that state both, weighed by 1/P(stated|a,v), and t
 
 .. math:: P(y, a|x, \tilde y, \tilde a) \propto P(y|x) P(\tilde y|y) P(a|x,y) P(\tilde a|a,v).
 
-v may have the label. Where there are proxies u, P(a|x,u,y) imputes in place of P(a|x,y); decisions are made by
-the latter, P(y, a|x).
+v may have the label. Where there are proxies u, P(a|x,u,y) imputes in place of P(a|x,y); decisions are made
+by the latter.
 Nothing here knows of fairness.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from pyro_fairvae.schema.observed import IS_MISSING, Columns
@@ -21,6 +22,16 @@ def tree_inputs(x: Tensor | np.ndarray, columns: Columns) -> np.ndarray:
         else:
             numbers[coded[:, 1] == 1, gaps_of] = np.nan
     return np.column_stack([numbers, *codes]) if codes else numbers
+
+
+def named_inputs(x: Tensor | np.ndarray, columns: Columns) -> pd.DataFrame:
+    """The columns of :func:`tree_inputs` by name, with codes of categories as words."""
+    gaps = {name for name, _ in _blocks(columns) if _number_with_gaps(name, columns) is not None}
+    names = [name for name in columns.names if name not in gaps]
+    table = pd.DataFrame(tree_inputs(x, columns), columns=names)
+    for name in np.array(names)[are_categories(columns)]:
+        table[name] = table[name].map(str, na_action="ignore")
+    return table
 
 
 def are_categories(columns: Columns) -> np.ndarray:

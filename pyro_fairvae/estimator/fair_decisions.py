@@ -279,7 +279,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         if self._settling is None:
             return None
         believed, table = self._settling
-        decided = [_adjusted(believed.label, believed.cells, nu).argmax(1) for nu in self._adjustment]
+        decided = [adjusted(believed.label, believed.cells, nu).argmax(1) for nu in self._adjustment]
         return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided))
 
     def _settled(self, believed: Imputed, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
@@ -291,7 +291,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         adjustment = torch.cat([none, settled.adjustment]).numpy()
         lines = []
         for target, nu in zip([np.nan, *targets], adjustment, strict=True):
-            decided = _adjusted(believed.label, believed.cells, nu).argmax(1)
+            decided = adjusted(believed.label, believed.cells, nu).argmax(1)
             one_hot = np.eye(len(self.classes_))[decided]
             lines.append(
                 {
@@ -435,7 +435,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _scores(self, X: Any) -> np.ndarray:
         inputs = self._inputs(X)
         label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
-        return _adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
+        return adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
 
     def _labels(self, X: Any, inputs: np.ndarray) -> np.ndarray:
         """P(y|x), (rows, classes)."""
@@ -460,7 +460,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         return X if isinstance(X, pd.DataFrame) else np.asarray(X)
 
 
-def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:
+def adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:
+    """The scores that decide, (rows, classes), from P(y|x), P(y, a|x) and ν."""
     return np.asarray(label + np.einsum("rya,cya->rc", cells, nu))
 
 

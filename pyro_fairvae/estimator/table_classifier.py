@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError, choose, require
+from pyro_fairvae.boosting.tree_inputs import named_inputs
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, names_of, without_columns
@@ -51,6 +52,7 @@ class JudgedRows:
     group: np.ndarray  # the same
     groups_proba: np.ndarray  # P(a|x), (rows, groups)
     decided: np.ndarray  # (members, rows)
+    features: pd.DataFrame  # as trees take them, by name
 
     @staticmethod
     def of(table: Observed, groups_proba: np.ndarray, decided: np.ndarray) -> JudgedRows:
@@ -62,6 +64,7 @@ class JudgedRows:
             np.where(group < table.groups, group, np.nan),
             groups_proba,
             decided,
+            named_inputs(table.x, table.columns),
         )
 
 
@@ -244,10 +247,17 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             rows is not None, "a loaded model has no rows to audit; select with confidence before saving it."
         )
         assert rows is not None
+        depends_on = names_of(self.withholding_depends_on)
         ends = []
         for decided in rows.decided:
             found = audit(
-                rows.label, decided, rows.group, groups_proba=rows.groups_proba, confidence=confidence
+                rows.label,
+                decided,
+                rows.group,
+                X=rows.features if depends_on else None,
+                groups_proba=rows.groups_proba,
+                withholding_depends_on=depends_on,
+                confidence=confidence,
             )
             ends.append(float(found.metrics["high"][risk]))
         within = self.frontier_[np.array(ends) <= limit]

@@ -14,6 +14,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from pyro_fairvae.auditing import audit
 from pyro_fairvae.base.errors import InputError, choose, require
@@ -34,7 +35,7 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import Columns, Observed
 from pyro_fairvae.storage.contents import TreeDecisions
 
 AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
@@ -57,6 +58,8 @@ class JudgedRows:
     @staticmethod
     def of(table: Observed, groups_proba: np.ndarray, decided: np.ndarray) -> JudgedRows:
         """Rows with what they state."""
+        assert isinstance(table.x, Tensor)
+        assert isinstance(table.columns, Columns)
         label = table.y_obs.cpu().numpy()
         group = StatedGroups(table.a_obs.cpu().numpy(), table.group_attributes).codes
         return JudgedRows(

@@ -136,12 +136,12 @@ def within_a_standard_error(of: pd.DataFrame) -> int:
     return int(near["error"].idxmin())
 
 
-def within_an_audited_error(of: pd.DataFrame) -> int:
-    """The same with the standard error of the audit, which does not take imputations as true."""
+def a_fifth_or_what_is_known(of: pd.DataFrame) -> int:
+    """As at present, but a disparity need not be less than the standard error by which it is known."""
     kept = allowed(of)
-    least = kept.loc[kept["disparity"].idxmin()]
-    near = kept[kept["disparity"] <= least["disparity"] + spread(of)[least.name]]
-    return int(near["error"].idxmin())
+    limit = max(0.2 * of["disparity"].iloc[0], spread(of).iloc[0])
+    aimed = kept[kept["disparity"] <= limit]
+    return int(aimed["error"].idxmin() if len(aimed) else kept["disparity"].idxmin())
 
 
 def knee(of: pd.DataFrame) -> int:
@@ -162,7 +162,7 @@ def audited_knee(of: pd.DataFrame) -> int:
 RULES: dict[str, Callable[[pd.DataFrame], int]] = {
     "a fifth (present)": present,
     "one standard error": within_a_standard_error,
-    "one audited error": within_an_audited_error,
+    "a fifth, or what is known": a_fifth_or_what_is_known,
     "knee": knee,
     "cautious knee": cautious_knee,
     "audited knee": audited_knee,

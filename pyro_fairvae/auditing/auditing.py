@@ -59,7 +59,8 @@ def audit(
         have been fitted on these rows.
     groups_proba
         Alternatively P(a | row) itself, (rows, groups), by an imputer that did not use these rows' groups: a
-        DataFrame with a column for each group, or an array in the sorted order of the groups.
+        DataFrame with a column for each group, or an array in the sorted order of the groups. X is then given
+        for the columns in ``withholding_depends_on`` alone.
     depends_on
         What withholding may depend on: the ``"group"``, or ``"group and label"``. Rates given the label are
         unbiased in either case; rates over all labels (DDP) are not: in the second case they rely on
@@ -138,7 +139,8 @@ def audit(
         "no row has a label and states its group, which is required where withholding may depend on the "
         "label; give labels, or depends_on='group'.",
     )
-    imputed = imputed_groups(rows, attributes, X, model, groups_proba, random_state)
+    of_groups = None if names and groups_proba is not None else X
+    imputed = imputed_groups(rows, attributes, of_groups, model, groups_proba, random_state)
     if imputed is None and X is not None and not rows.stated.all():
         notes.append("X is not used: too few rows state some group to learn from them.")
     rows = AuditedRows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)

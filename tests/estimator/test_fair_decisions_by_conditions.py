@@ -140,6 +140,21 @@ def test_an_audit_weighs_by_what_the_model_was_fitted_with(fitted: FairDecisions
     assert not np.allclose(plain.metrics["estimate"], of_model.metrics["estimate"])
 
 
+def test_with_confidence_the_audit_weighs_by_it(fitted: FairDecisions) -> None:
+    """The least upper end is that of audits of the table as it was given."""
+    X, label, stated, _ = people(2000, seed=0)
+    rows = fitted._judged(fitted._adjustment)
+    ends = [
+        audit(
+            label, fitted.classes_[decided], stated, X=X, groups_proba=rows.scores,
+            withholding_depends_on=("time", "label"),
+        ).metrics["high"]["deo"]
+        for decided in rows.decided
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=f"the least upper end is {min(ends):.3f}"):
+        fitted.select(max_disparity=0.001, confidence=0.9)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -286,7 +286,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         """The rows that decisions were settled on, with the decisions by each of some adjustments."""
         assert self._settling is not None
         believed, table = self._settling
-        decided = [_adjusted(believed.label, believed.cells, nu).argmax(1) for nu in adjustment]
+        decided = [adjusted(believed.label, believed.cells, nu).argmax(1) for nu in adjustment]
         depends_on = names_of(self.withholding_depends_on)
         return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided), depends_on)
 
@@ -299,7 +299,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         adjustment = torch.cat([none, settled.adjustment]).numpy()
         lines = []
         for target, nu in zip([np.nan, *targets], adjustment, strict=True):
-            decided = _adjusted(believed.label, believed.cells, nu).argmax(1)
+            decided = adjusted(believed.label, believed.cells, nu).argmax(1)
             one_hot = np.eye(len(self.classes_))[decided]
             lines.append(
                 {
@@ -445,7 +445,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _scores(self, X: Any) -> np.ndarray:
         inputs = self._inputs(X)
         label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
-        return _adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
+        return adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
 
     def _labels(self, X: Any, inputs: np.ndarray) -> np.ndarray:
         """P(y|x), (rows, classes)."""
@@ -470,7 +470,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         return X if isinstance(X, pd.DataFrame) else np.asarray(unmasked(X))
 
 
-def _adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:
+def adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:
+    """The scores that decide, (rows, classes), from P(y|x), P(y, a|x) and ν."""
     return np.asarray(label + np.einsum("rya,cya->rc", cells, nu))
 
 

@@ -8,6 +8,7 @@ P(a|x,y) is learned from rows that state both, weighed by 1/P(stated|a,v), and t
 
 v may have the label. Where there are proxies u, P(a|x,u,y) imputes in place of P(a|x,y); decisions are made
 by the latter, P(y, a|x).
+
 Nothing here knows of fairness.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -159,7 +159,7 @@ specs = st.builds(
     st.sampled_from(INDEXES),
     st.integers(0, 99),
 )
-actions = st.sampled_from(["fit", "fit", "trees", "audit", *METHODS])
+actions = st.sampled_from(["fit", "fit", "fit in another order", "trees", "audit", *METHODS])
 
 
 def frame_cases(subjects: Subjects, count: int, seed: int) -> list[Case]:
@@ -178,6 +178,8 @@ def _tried(subjects: Subjects, action: str, spec: Spec, folder: Path) -> str:
             X, y, a = spec.table()
             if action == "fit":
                 _judge(_small().fit(X, y, a), X)
+            elif action == "fit in another order":
+                _fit_in_another_order(*replace(spec, label="two", group="with gaps").table())
             elif action == "trees":
                 _judge(FairDecisions(folds=2, targets=(0.1,)).fit(X, y, a), X)
             elif action == "audit":
@@ -200,6 +202,16 @@ def _tried(subjects: Subjects, action: str, spec: Spec, folder: Path) -> str:
 
 def _small() -> FairSSVAEClassifier:
     return tiny(hidden=4, trunk="mlp", epochs=1, options=FIT_OPTIONS)
+
+
+def _fit_in_another_order(X: pd.DataFrame, y: Any, a: Any) -> None:
+    """Labels and groups whose index says which row of X each belongs to, whatever their order."""
+    order = np.random.default_rng(0).permutation(len(X))
+    labels, groups = (pd.Series(each, index=X.index) for each in (y, a))
+    as_given = _small().fit(X, labels, groups)
+    other = _small().fit(X, labels.iloc[order], groups.iloc[order[::-1]])
+    for method in METHODS:
+        np.testing.assert_array_equal(getattr(as_given, method)(X), getattr(other, method)(X))
 
 
 def _judge(model: Any, X: pd.DataFrame) -> None:

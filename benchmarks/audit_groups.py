@@ -71,7 +71,9 @@ def main() -> None:
             for seed in range(arguments.simulations)
         )
         print(f"\ngroups {'differ' if differing else 'are alike'}")
-        print(f"{'metric':8}{'truth':>8}{'within 90 %':>14}{'above':>8}{'below':>8}{'width':>8}{'estimate':>10}")
+        print(
+            f"{'metric':8}{'truth':>8}{'within 90 %':>14}{'above':>8}{'below':>8}{'width':>8}{'estimate':>10}"
+        )
         for metric in METRICS:
             for prefix in ("", "stated_"):
                 lines = pd.DataFrame([found.loc[metric] for found in audits])

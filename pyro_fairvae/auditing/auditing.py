@@ -19,7 +19,7 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.table_encoder import names_of
-from pyro_fairvae.evaluation.measures import AUDITED
+from pyro_fairvae.evaluation.measures import AUDITED, Audited
 from pyro_fairvae.nn.conditions import LABEL
 from pyro_fairvae.schema.attributes import Attributes
 
@@ -182,6 +182,23 @@ def audit(
         tuple(notes),
         None if check is None else check.summary(),
     )
+
+
+def disparity(
+    rows: AuditedRows,
+    scores: np.ndarray | None,
+    design: np.ndarray | None,
+    measure: Audited,
+    confidence: float,
+) -> tuple[float, float, float]:
+    """A measure of decisions and the ends of its interval, as :func:`audit` reports them.
+
+    ``scores`` are P(a|x), and ``design`` is v, if withholding depends on more than the group.
+    """
+    estimates = ControlVariates(rows, scores, False, design)
+    rates = estimates.odds() if measure.rates == "odds" else estimates.parity()
+    over = range(rows.classes) if measure.classes == "all" else [rows.classes - 1]
+    return _largest(rates, over, confidence)
 
 
 def _conditions_of(given: Sequence[str] | None, model: Any, by_label: bool) -> tuple[str, ...]:

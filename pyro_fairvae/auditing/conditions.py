@@ -59,13 +59,20 @@ class AuditedConditions:
             rows.groups,
             class_names=tuple(words),
         )
-        names = [name for name in names if encoder is None or name not in encoder.left_out]
-        if not names or rows.stated.all():
+        return AuditedConditions.of(
+            table, [name for name in names if encoder is None or name not in encoder.left_out]
+        )
+
+    @staticmethod
+    def of(table: Observed, names: Sequence[str]) -> AuditedConditions:
+        """Those of a table, whose rows all have a label if it is among ``names``."""
+        if not names or bool((table.a_obs < table.groups).all()):
             return AuditedConditions(table, None, None)
         conditions = Conditions.learn(table, names, 1)
-        v = conditions.features(torch.from_numpy(x))[0].double().numpy()
+        assert isinstance(table.x, torch.Tensor)
+        v = conditions.features(table.x)[0].double().numpy()
         if conditions.classes:
-            v = np.c_[v, conditions.labels[0].double().numpy()[rows.y]]
+            v = np.c_[v, conditions.labels[0].double().numpy()[table.y_obs]]
         v = v - v.mean(0)
         left, size, _ = np.linalg.svd(v, full_matrices=False)
         return AuditedConditions(table, conditions, left[:, size > NEGLIGIBLE * size[0]] * np.sqrt(len(v)))

@@ -16,6 +16,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
@@ -29,7 +30,7 @@ from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import TARGETS, check_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit
-from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
     random_seed,
 )
@@ -131,8 +132,10 @@ class FairSSVAEClassifier(TableClassifier):
         The groups; combinations of values where several sensitive columns were given.
     frontier_ : DataFrame
         For each member: its target (NaN if it has none) or λ, and on held-out rows the error, the disparity
-        expected under the imputed groups,
-        and its standard error.
+        expected under the imputed groups, and its standard error, which take the imputation as certain; and
+        ``low`` and ``high``, the ends of a 90 % interval of the disparity by an :func:`~pyro_fairvae.audit`
+        of these rows, which is anchored on those that state their group. NaN if audits have no interval for
+        the risk.
     selected_ : int
         The member that decides.
     channels_ : DataFrame
@@ -435,12 +438,10 @@ class FairSSVAEClassifier(TableClassifier):
                 "standard_error": [member["standard_error"] for member in members],
             }
         )
-        heads = torch.cat([heads.group_logits[0].cpu() for heads in self.fit_.heads(validation.x)])
-        self._judged_rows = JudgedRows.of(
-            validation, heads.double().softmax(-1).numpy(), self.fit_.decide(validation.x).numpy()
-        )
+        self._judged_rows = JudgedRows.of_fit(self.fit_, validation)
+        self.frontier_ = with_intervals(self.frontier_, self._judged_rows, self.metric_)
         if not self.knows_groups_:
-            self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
+            self.frontier_[["disparity", "standard_error", "low", "high"]] = np.nan  # the groups are unknown
         if self.fit_.targets is None:
             self.selected_ = select(self.fit_.lambdas, members, self.metric_)
         else:

@@ -14,6 +14,7 @@ from sklearn.base import MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
@@ -30,7 +31,7 @@ from pyro_fairvae.estimator.imputation import (
     recalibrated_labels,
 )
 from pyro_fairvae.estimator.state import restore_estimator
-from pyro_fairvae.estimator.table_classifier import JudgedRows, TableClassifier, WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import random_seed
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
 from pyro_fairvae.inference.settings import Settings
@@ -92,7 +93,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         The groups; empty if none were given.
     frontier_ : DataFrame
         For each target, the first of which is none (NaN): error, disparity and its standard error, on
-        cross-fitted scores and imputations.
+        cross-fitted scores and imputations, which they take as certain; and ``low`` and ``high``, the ends of
+        a 90 % interval of the disparity by an :func:`~pyro_fairvae.audit` of the same decisions, which is
+        anchored on rows that state their group. NaN if audits have no interval for the risk.
     posterior_ : dict
         The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`; under
         ``"effects"`` what makes people withhold, where ``withholding_depends_on`` allows more than the group.
@@ -228,7 +231,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             known = y_obs < len(classes)
             error = float((label[known].argmax(1) != y_obs[known]).mean())
             self.frontier_ = pd.DataFrame(
-                {"target": [np.nan], "error": [error], "disparity": [np.nan], "standard_error": [np.nan]}
+                {"target": [np.nan], "error": [error]}
+                | {name: [np.nan] for name in ("disparity", "standard_error", "low", "high")}
             )
             self.selected_ = 0
         self.posterior_ = summarise_calibrated(withholding, bool(settings.withholding_depends_on))
@@ -255,7 +259,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         every = -(-table.rows // SETTLED_ROWS)
         believed = believed.some(slice(None, None, every))
         self._settling = believed, table.take(torch.arange(0, table.rows, every))
-        self._adjustment, self.frontier_ = self._settled(believed, targets)
+        self._adjustment, frontier = self._settled(believed, targets)
+        self.frontier_ = with_intervals(frontier, self._judged(self._adjustment), self.risk)
         self.selected_ = select_target(self.frontier_)
         if self.max_disparity is not None:
             self.select(self.max_disparity)
@@ -277,13 +282,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         )
         return np.array(check_targets(TARGETS if self.targets is None else self.targets))
 
-    def _judged_rows(self) -> JudgedRows | None:
-        """The rows that decisions were settled on; none if the model was loaded."""
-        if self._settling is None:
-            return None
+    def _judged(self, adjustment: np.ndarray) -> JudgedRows:
+        """The rows that decisions were settled on, with the decisions by each of some adjustments."""
+        assert self._settling is not None
         believed, table = self._settling
-        decided = [_adjusted(believed.label, believed.cells, nu).argmax(1) for nu in self._adjustment]
-        return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided))
+        decided = [_adjusted(believed.label, believed.cells, nu).argmax(1) for nu in adjustment]
+        depends_on = names_of(self.withholding_depends_on)
+        return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided), depends_on)
 
     def _settled(self, believed: Imputed, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
         risk = RISKS[self.risk]
@@ -333,7 +338,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self._require_groups()
         require(0 < max_disparity <= 1, f"max_disparity must be within (0, 1], got {max_disparity}.")
         if confidence is not None:
-            self.selected_ = self._confident(self.risk, max_disparity, confidence, self._judged_rows())
+            rows = None if self._settling is None else self._judged(self._adjustment)
+            self.selected_ = self._confident(self.risk, max_disparity, confidence, rows)
             return self
         known = np.flatnonzero(np.isclose(self.frontier_["target"], max_disparity))
         if self._settling is None:  # loaded
@@ -341,6 +347,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             return self
         if not len(known):
             adjustment, lines = self._settled(self._settling[0], np.array([max_disparity]))
+            lines = with_intervals(lines, self._judged(adjustment), self.risk)
             self.frontier_ = pd.concat([self.frontier_, lines[1:]], ignore_index=True)
             self._adjustment = np.concatenate([self._adjustment, adjustment[1:]])
             known = np.array([len(self.frontier_) - 1])

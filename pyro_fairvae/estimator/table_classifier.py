@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pyro_fairvae.auditing import audit
+from pyro_fairvae.auditing.judged_rows import JudgedRows
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
 from pyro_fairvae.data.given_rows import in_one_order, unmasked
@@ -34,7 +34,6 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.contents import TreeDecisions
 from pyro_fairvae.storage.stored_model import StoredModel
 
@@ -43,28 +42,6 @@ AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
 
 class WithholdingWarning(UserWarning):
     """What was recorded rejects the assumption on withholding."""
-
-
-@dataclass(frozen=True)
-class JudgedRows:
-    """Rows by which a member is selected with confidence, scored by models that were not fitted on them."""
-
-    label: np.ndarray  # NaN where it is not stated
-    group: np.ndarray  # the same
-    groups_proba: np.ndarray  # P(a|x), (rows, groups)
-    decided: np.ndarray  # (members, rows)
-
-    @staticmethod
-    def of(table: Observed, groups_proba: np.ndarray, decided: np.ndarray) -> JudgedRows:
-        """Rows with what they state."""
-        label = table.y_obs.cpu().numpy()
-        group = StatedGroups(table.a_obs.cpu().numpy(), table.group_attributes).codes
-        return JudgedRows(
-            np.where(label < table.classes, label, np.nan),
-            np.where(group < table.groups, group, np.nan),
-            groups_proba,
-            decided,
-        )
 
 
 @dataclass(frozen=True)
@@ -277,17 +254,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             rows is not None, "a loaded model has no rows to audit; select with confidence before saving it."
         )
         assert rows is not None
-        ends = []
-        for decided in rows.decided:
-            found = audit(
-                rows.label, decided, rows.group, groups_proba=rows.groups_proba, confidence=confidence
-            )
-            ends.append(float(found.metrics["high"][risk]))
-        within = self.frontier_[np.array(ends) <= limit]
+        ends = rows.intervals(risk, confidence)[:, 1]
+        within = self.frontier_[ends <= limit]
         require(
             len(within) > 0,
             f"no member's disparity is at most {limit} with {100 * confidence:g} % confidence; the least "
-            f"upper end is {min(ends):.3f}. More rows, or smaller targets, may lower it.",
+            f"upper end is {np.nanmin(ends):.3f}. More rows, or smaller targets, may lower it.",
         )
         return int(within["error"].idxmin())
 

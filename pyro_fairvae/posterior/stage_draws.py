@@ -99,7 +99,7 @@ def by_chains(
 
     def gradient(x: Tensor) -> tuple[Tensor, Tensor]:
         density, slope = stage.gradient(place(x))
-        return density, torch.linalg.solve_triangular(factor, slope.unsqueeze(-1), upper=False).squeeze(-1)
+        return density, _solved(factor, slope, upper=False)
 
     x = WIDER * normal()
     density, slope = gradient(x)
@@ -215,4 +215,11 @@ def _population(stage: SecondStage, q: Tensor) -> tuple[list[Tensor], list[Tenso
 
 def _unwhitened(factor: Tensor, x: Tensor) -> Tensor:
     """Standard normal x, (…, tables, parameters), as one whose precision has the Cholesky factor."""
-    return torch.linalg.solve_triangular(factor.mT, x.unsqueeze(-1), upper=True).squeeze(-1)
+    return _solved(factor.mT, x, upper=True)
+
+
+def _solved(triangles: Tensor, x: Tensor, upper: bool) -> Tensor:
+    """T⁻¹ x of each table's triangle T; draws are columns, since broadcasting would copy T for each."""
+    columns = x.flatten(0, -3).permute(1, 2, 0)
+    solved = torch.linalg.solve_triangular(triangles, columns, upper=upper)
+    return solved.permute(2, 0, 1).reshape(x.shape)

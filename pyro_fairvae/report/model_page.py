@@ -24,6 +24,7 @@ from pyro_fairvae.report.text import (
     effect_lines,
     members_in_words,
     rows_judged_on,
+    spread_columns,
     suggestion_lines,
 )
 from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
@@ -73,12 +74,13 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     chosen = model.frontier.iloc[model.selected]
     title, names = members_in_words(model.frontier)
     flag = "max-disparity" if title == "target" else "lambda"
-    lines = [[title, "error %", f"{metric} %", "standard error", "decides", "to decide by it"]]
+    spread, of_spread, note = spread_columns(model.frontier)
+    lines = [[title, "error %", f"{metric} %", *of_spread, "decides", "to decide by it"]]
     for k, (value, (_, member)) in enumerate(zip(names, model.frontier.iterrows(), strict=True)):
         lines.append(
             [
                 value, _percent(member["error"]), _percent(member["disparity"]),
-                _percent(member["standard_error"]), "yes" if k == model.selected else "",
+                *(_percent(member[column]) for column in spread), "yes" if k == model.selected else "",
                 f"fairvae predict {name} DATA --{flag} {value}" if value != "none" else "",
             ]
         )  # fmt: skip
@@ -98,20 +100,30 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     picture = Picture(
         figure,
         "; ".join(f"{title} {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
-        "Error against disparity on these rows; bars are one standard error, the ring marks the member "
+        f"Error against disparity on these rows, with bars from {of_spread[0]} to {of_spread[-1]}; the ring "
+        "marks the member that decides."
+        if len(spread) > 1
+        else "Error against disparity on these rows; bars are one standard error, the ring marks the member "
         "that decides.",
     )
-    note = "Disparity is expected under the imputed groups; standard errors in points."
+    note = f"Disparity is expected under the imputed groups; {note}."
     return [words, picture, Grid("Members to choose from", lines, note)]
 
 
 def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) -> None:
-    """Error against disparity of each member, with a bar of one standard error."""
+    """Error against disparity of each member, with an interval, or else a bar of one standard error."""
+    error = frontier["standard_error"]
+    bars = [error, error]
+    if not frontier["low"].isna().all():
+        bars = [
+            (frontier["disparity"] - frontier["low"]).clip(lower=0),
+            (frontier["high"] - frontier["disparity"]).clip(lower=0),
+        ]
     figure = blank_figure(6.0, 4.0)
     axes = figure.add_subplot()
     bare_axes(axes)
     axes.errorbar(
-        frontier["disparity"], frontier["error"], xerr=frontier["standard_error"], fmt="-o", color=COLOURS[0],
+        frontier["disparity"], frontier["error"], xerr=bars, fmt="-o", color=COLOURS[0],
         linewidth=1, elinewidth=0.8, capsize=2,
     )  # fmt: skip
     chosen = frontier.iloc[selected]

@@ -196,11 +196,20 @@ def frontier_table(
 ) -> str:
     """Error and disparity of each member, the chosen one starred; ``judged_on`` says on which rows."""
     title, names = members_in_words(frontier)
-    lines = [[title, "error %", f"{metric.replace('_', ' ')} %", "± s.e.", ""]]
+    spread, of_spread, note = spread_columns(frontier)
+    lines = [[title, "error %", f"{metric.replace('_', ' ')} %", *of_spread, ""]]
     for k, (name, (_, member)) in enumerate(zip(names, frontier.iterrows(), strict=True)):
-        numbers = [_percent(member[name]) for name in ("error", "disparity", "standard_error")]
+        numbers = [_percent(member[column]) for column in ("error", "disparity", *spread)]
         lines.append([name, *numbers, "*" if k == selected else ""])
-    return align(lines) + f"\n(on {judged_on}, groups as imputed; * is the member that decides)"
+    return align(lines) + f"\n(on {judged_on}, groups as imputed; {note}; * is the member that decides)"
+
+
+def spread_columns(frontier: pd.DataFrame) -> tuple[list[str], list[str], str]:
+    """The columns that say how far disparities may be off, their titles, and a note on them."""
+    if frontier["low"].isna().all():
+        return ["standard_error"], ["± s.e."], "standard errors take the imputation as certain"
+    note = "5 % and 95 %: ends of an audit's 90 % interval, which is anchored on rows that state their group"
+    return ["low", "high"], ["5 %", "95 %"], note
 
 
 def channels_table(

@@ -136,6 +136,8 @@ class Frontier(_Strict, kw_only=True):
     error: list[NumberOrNull]
     disparity: list[NumberOrNull]
     standard_error: list[NumberOrNull]
+    low: list[NumberOrNull] = []  # ends of an interval of the disparity
+    high: list[NumberOrNull] = []
 
 
 class NumberColumn(_Strict):

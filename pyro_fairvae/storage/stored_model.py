@@ -272,8 +272,10 @@ def _restored(
     proxies = None if document.proxies is None else encoder_from(document.proxies)
     lines = as_plain(document.frontier)
     member = "lambda" if lines["lambda"] else "target"
-    names = (member, "error", "disparity", "standard_error")
-    frontier = pd.DataFrame({name: lines[name] for name in names}).astype(float)  # null becomes NaN
+    names = (member, "error", "disparity", "standard_error", "low", "high")
+    unknown = [None] * len(lines["error"])  # intervals, in models of earlier versions
+    frontier = pd.DataFrame({name: lines[name] or unknown for name in names})
+    frontier = frontier.astype(float)  # null becomes NaN
     scores: BoostedScores | None = None
     decider: Fit | TreeDecisions
     if document.fit is None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, csv_text, json_text, write_whole
 from pyro_fairvae.base.folders import alone_in, is_current_file
@@ -128,7 +129,9 @@ def train_run(
             knows_groups=True,
             selected=results["selected"],
             metric=results["metric"],
-            frontier=frontier_of(evaluated),
+            frontier=with_intervals(
+                frontier_of(evaluated), JudgedRows.of_fit(fitted, validation), results["metric"]
+            ),
             posterior=posterior,
             summary=_summary(parts),
             source={

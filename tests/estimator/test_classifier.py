@@ -33,7 +33,8 @@ WEIGHTS = (0.0, 0.4, 1.6)
 def fitted() -> FairSSVAEClassifier:
     """A fit on 2,000 rows. Tests select members as they like."""
     made = made_table(2000)
-    model = tiny(lambdas=WEIGHTS, epochs=10, hidden=32, layers=2, intervals="calibrated", options=SMALL)
+    model = tiny(lambdas=WEIGHTS, epochs=10, hidden=32, layers=2, intervals="calibrated",
+                 options=SMALL | {"channel_steps": 50, "decision_steps": 100})  # fmt: skip
     return model.fit(made.X, made.y_obs, sensitive_features=made.a_obs)
 
 

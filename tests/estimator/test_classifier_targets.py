@@ -11,7 +11,7 @@ import pytest
 from pyro_fairvae import FairSSVAEClassifier
 from pyro_fairvae.base.errors import InputError
 
-SMALL = {"hidden": 16, "layers": 1, "epochs": 3, "batch": 128}
+SMALL = {"hidden": 16, "layers": 1, "epochs": 3, "batch": 128, "options": {"channel_steps": 20}}
 
 
 def people(rows: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:

@@ -14,7 +14,8 @@ from pyro_fairvae.evaluation.metrics import evaluate
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import fit
 
-SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 256, "samples": 20, "epochs": 12}
+SMALL = {"hidden": 32, "latent": 4, "decoder_hidden": 16, "batch": 256, "samples": 20, "epochs": 12,
+         "channel_steps": 50}  # fmt: skip
 # As the paper has it: λ times the mean of N draws, of the batch alone and from the start.
 PLAIN = {"risk_estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0}
 

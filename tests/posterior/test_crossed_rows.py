@@ -22,7 +22,7 @@ from pyro_fairvae.schema.observed import Columns, Observed
 from tests.support.small import small_settings
 from tests.support.user_tables import tiny
 
-ROWS = 3000
+ROWS = 4000
 COLUMNS = Columns(2, (3,), ("x0", "x1", "c"), (("r", "s", "t"),))
 BY_LABEL = np.array([[0.7, 0.3], [0.2, 0.5]])  # P(∅|a,y)
 BY_COLUMN = np.array([[0.7, 0.2, 0.5], [0.1, 0.5, 0.3]])  # P(∅|a,c)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,25 +15,28 @@ from pyro_fairvae.studies.deciding import DecideConfig
 from tests.support.command_line import SYNTHETIC, run
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which tests write nothing."""
+    out = tmp_path_factory.mktemp("decide") / "run"
+    assert run(*SYNTHETIC, "--out", out) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def as_trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose decisions are not refined."""
+    out = tmp_path_factory.mktemp("decide") / "as_trained"
+    options = ("--epochs", "6", "--lr", "0.01", "--refine-decisions", "0", "--imputation", "own")
+    assert run(*SYNTHETIC, *options, "--out", out) == 0
+    return out
+
+
 @pytest.mark.parametrize("part", ["test", "validation"])
-def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    assert (
-        run(
-            *SYNTHETIC,
-            "--epochs",
-            "6",
-            "--lr",
-            "0.01",
-            "--refine-decisions",
-            "0",
-            "--imputation",
-            "own",
-            "--out",
-            out,
-        )
-        == 0
-    )
+def test_decide_labels_a_part_of_a_run(
+    part: str, as_trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = as_trained
     assert (
         run("decide", out, "--part", part, "--member", "1", "--decision-lambda", "3", "--device", "cpu") == 0
     )
@@ -62,18 +66,17 @@ def test_decide_labels_a_part_of_a_run(part: str, tmp_path: Path, capsys: pytest
     ],
 )
 def test_decide_refuses_bad_input(
-    arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], complaint: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--out", out) == 0
-    assert run("decide", out, "--device", "cpu", *arguments) == 2
+    assert run("decide", finished, "--device", "cpu", *arguments) == 2
     assert re.search(complaint, capsys.readouterr().err)
-    assert not list(out.glob("decisions-*"))
+    assert not list(finished.glob("decisions-*"))
 
 
-def test_decide_takes_a_member_by_its_lambda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    assert run(*SYNTHETIC, "--out", out) == 0
+def test_decide_takes_a_member_by_its_lambda(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(finished, tmp_path / "run")
     written = []
     for choice in (("--member", "1"), ("--lambda", "0.5"), ("--lambda", "0.50", "--seed", "0")):
         assert run("decide", out, *choice, "--device", "cpu") == 0

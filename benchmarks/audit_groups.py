@@ -79,9 +79,10 @@ def main() -> None:
                 lines = pd.DataFrame([found.loc[metric] for found in audits])
                 low, high = lines[f"{prefix}low"], lines[f"{prefix}high"]
                 above, below = (low > truth[metric]).mean(), (high < truth[metric]).mean()
+                estimate = lines[f"{prefix}estimate"].mean()
                 print(
                     f"{metric:8}{truth[metric]:>8.3f}{100 * (1 - above - below):>12.1f} %{100 * above:>8.1f}"
-                    f"{100 * below:>8.1f}{(high - low).mean():>8.3f}{lines[f'{prefix}estimate'].mean():>10.3f}"
+                    f"{100 * below:>8.1f}{(high - low).mean():>8.3f}{estimate:>10.3f}"
                     f"{'  (stated rows alone)' if prefix else ''}"
                 )
 

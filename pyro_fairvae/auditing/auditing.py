@@ -25,6 +25,7 @@ from pyro_fairvae.schema.attributes import Attributes
 
 DEPENDS_ON = ("group", "group and label")
 FEW = 20  # stating rows of a cell below which a note says that they are few
+LISTED = 12  # notes on such cells; more are counted in one
 MISFIT = 0.01  # p-value below which a note doubts the assumption
 
 
@@ -308,6 +309,27 @@ def _group_lines(
     )  # fmt: skip
 
 
+def _rare(rows: AuditedRows, groups: Sequence[str], labels: Sequence[tuple[int, str]]) -> list[str]:
+    """Notes about groups that few or no rows state at a label, each by itself where they are not many."""
+    none, few = [], []
+    for g, group in enumerate(groups):
+        for c, label in labels:
+            stating = int(((rows.group == g) & (rows.y == c)).sum())
+            cell = f"of {group} with label {label}"
+            if stating == 0:
+                none.append(f"no row {cell} states its group: the group is left out there.")
+            elif stating < FEW:
+                few.append(f"few rows {cell} state their group ({stating}); see the intervals.")
+    if len(none) + len(few) <= LISTED:
+        return [*none, *few]
+    cells = len(groups) * len(labels)
+    return [
+        f"of {cells} pairs of a group and a label, {len(none)} have no row that states its group, and are "
+        f"left out, and {len(few)} have fewer than {FEW}, so that intervals are wide and the largest of the "
+        "estimated differences is mostly chance: merge groups, or audit one sensitive column at a time."
+    ]
+
+
 def _notes(
     rows: AuditedRows,
     attributes: Attributes,
@@ -323,19 +345,9 @@ def _notes(
     notes += [f"no row has the label {words[c]}, so rates given it cannot be estimated." for c in absent]
     never = [words[c] for c in range(rows.classes) if c not in absent and not (rows.decided == c).any()]
     notes += [f"no row has the decision {word}." for word in never]
-    for g, name in enumerate(attributes.group_names):
-        for c, label in enumerate(words):
-            if c in absent:
-                continue
-            stating = int(((rows.group == g) & (rows.y == c)).sum())
-            if stating == 0:
-                notes.append(
-                    f"no row of {name} with label {label} states its group: the group is left out there."
-                )
-            elif stating < FEW:
-                notes.append(
-                    f"few rows of {name} with label {label} state their group ({stating}); see the intervals."
-                )
+    notes += _rare(
+        rows, attributes.group_names, [(c, words[c]) for c in range(len(words)) if c not in absent]
+    )
     misfit = estimates.misfit()
     if misfit < MISFIT:
         reason = "group and label" if by_label else "group"

@@ -13,9 +13,10 @@ def tree_inputs(x: Tensor | np.ndarray, columns: Columns) -> np.ndarray:
     x = x.cpu().numpy() if isinstance(x, Tensor) else x
     numbers = x[:, : columns.numbers].astype(np.float32)
     codes = []
+    numbers_with = _numbers_with_gaps(columns)
     for name, block in _blocks(columns):
         coded = x[:, block]
-        gaps_of = _number_with_gaps(name, columns)
+        gaps_of = numbers_with.get(name)
         if gaps_of is None:
             codes.append(np.where(coded.any(1), coded.argmax(1), np.nan).astype(np.float32))
         else:
@@ -25,7 +26,8 @@ def tree_inputs(x: Tensor | np.ndarray, columns: Columns) -> np.ndarray:
 
 def are_categories(columns: Columns) -> np.ndarray:
     """Which columns of :func:`tree_inputs` are codes of categories."""
-    categories = sum(_number_with_gaps(name, columns) is None for name, _ in _blocks(columns))
+    numbers_with = _numbers_with_gaps(columns)
+    categories = sum(name not in numbers_with for name, _ in _blocks(columns))
     return np.repeat([False, True], [columns.numbers, categories])
 
 
@@ -39,7 +41,6 @@ def _blocks(columns: Columns) -> list[tuple[str, slice]]:
     ]
 
 
-def _number_with_gaps(block: str, columns: Columns) -> int | None:
-    """The number whose gaps a block marks, if it does."""
-    numbers = columns.names[: columns.numbers]
-    return next((j for j, name in enumerate(numbers) if IS_MISSING.format(name) == block), None)
+def _numbers_with_gaps(columns: Columns) -> dict[str, int]:
+    """The number whose gaps a block of this name would mark."""
+    return {IS_MISSING.format(name): j for j, name in enumerate(columns.names[: columns.numbers])}

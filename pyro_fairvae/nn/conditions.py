@@ -227,7 +227,8 @@ def _check_names(train: Observed, names: tuple[str, ...], where: str = "withhold
 
 def feature_names(names: Sequence[str]) -> list[str]:
     """Features that can be named: all but the indicators of numbers' gaps, which go with their number."""
-    return [name for name in names if not any(name == gap_of(other) for other in names)]
+    gaps = set(map(gap_of, names))
+    return [name for name in names if name not in gaps]
 
 
 def gap_of(name: str) -> str:

@@ -58,14 +58,16 @@ class Members(nn.Module):
                 with seeded(seed):
                     copies.append(build(k))
         parameters, buffers = stack_module_state(copies)
+        skeleton = copies[0].to("meta")
+        copies.clear()  # networks of wide tables are large
         self.count = len(seeds)
         self.names = tuple(parameters)
         for name, stacked in parameters.items():
-            self.register_parameter(self._flat(name), nn.Parameter(stacked.detach().clone()))
+            self.register_parameter(self._flat(name), nn.Parameter(stacked.detach()))
         for name, stacked in buffers.items():
             self.register_buffer(self._flat(name), stacked)
         self.buffer_names = tuple(buffers)
-        self.skeletons = Skeletons(copies[0].to("meta"))
+        self.skeletons = Skeletons(skeleton)
         self.mixed = False  # whether products are computed in bfloat16
         self.norms = tuple(
             self._flat(f"{path}.{name}")

@@ -28,7 +28,9 @@ class NumberPieces(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         numbers = x[..., : self.low.shape[-2]].unsqueeze(-1)
-        return torch.cat([x, ((numbers - self.low) / self.width).clamp(0, 1).flatten(-2)], dim=-1)
+        # In place where it can be, as this is many times as large as x; x has no gradient.
+        pieces = (numbers - self.low).div_(self.width).clamp(0, 1)
+        return torch.cat([x, pieces.flatten(-2)], dim=-1)
 
 
 def piece_edges(numbers: Tensor, pieces: int) -> Tensor:

@@ -23,6 +23,7 @@ from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 
 Features = Tensor | PixelRows  # x of a table: numbers, or images that are read on access
 IS_MISSING = "{} is missing"  # name of the block that marks the gaps of a number
+WIDE = 1024  # columns from which fewer rows are processed at a time
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,10 @@ class Observed:
 
 def rows_at_once(x: Features) -> int:
     """Number of rows to process at a time when no gradient is needed."""
-    return 256 if isinstance(x, PixelRows) else 4096
+    if isinstance(x, PixelRows):
+        return 256
+    # Networks make many numbers of each column, for each of their members.
+    return 4096 if x.shape[-1] <= WIDE else max(64, 4096 * WIDE // (4 * x.shape[-1]))
 
 
 def in_pieces(x: Features) -> Iterator[Tensor]:

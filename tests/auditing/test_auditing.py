@@ -125,6 +125,21 @@ def test_too_few_stating_rows_are_not_learned_from() -> None:
     assert any(f"({few})" in words for words in few_of_1)
 
 
+def test_many_groups_of_few_rows_are_noted_once() -> None:
+    draw = np.random.default_rng(20)
+    y, decided = draw.integers(2, size=(2, 300))
+    group = np.arange(300) % 60
+    y[group == 0] = 1
+    found = audit(y, decided, group)
+    (words,) = [each for each in found.notes if "pairs of a group and a label" in each]
+    counts = found.rates["stated_rows"][:120]
+    assert "of 120 pairs" in words
+    assert f"{(counts == 0).sum()} have no row" in words
+    assert f"{((counts > 0) & (counts < 20)).sum()} have fewer than 20" in words
+    assert not any("few rows of" in each for each in found.notes)
+    assert found.metrics.loc["deo", "high"] == 1  # wide, as it must be
+
+
 def test_features_narrow_intervals_by_what_trees_learn_of_them() -> None:
     people = draw_people(1500, seed=12)
     found = audit(

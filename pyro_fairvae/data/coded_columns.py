@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.data.given_rows import unmasked
+from pyro_fairvae.data.given_rows import in_unicode, unmasked
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import RESERVED, Attributes
 
@@ -57,7 +57,8 @@ def code_labels(values: Any, known: np.ndarray | None = None, what: str = "y") -
     column = as_column(values, what)
     missing = is_missing(column)
     # Without missing values, the rest may be all integers or all booleans.
-    present = column[~missing].infer_objects()
+    with in_unicode(what):
+        present = column[~missing].infer_objects()
     infinite = pd.api.types.is_float_dtype(present) and bool(np.isinf(present.to_numpy(float)).any())
     require(not infinite, f"Input {what} contains infinity; a label must be a value, or NaN where unknown.")
     _refuse_times(present, what)
@@ -157,7 +158,8 @@ def code_groups(
     names, values, parts = [], [], []
     for j, (name, column) in enumerate(table.items()):
         missing = is_missing(column, missing_values)
-        words = column.astype(object).map(word_of).astype(object)
+        with in_unicode(what):
+            words = column.astype(object).map(word_of).astype(object)
         there = sorted(set(words[~missing]), key=_place_in_order)
         if known is None:
             _refuse_written_gaps(

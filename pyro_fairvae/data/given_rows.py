@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,18 @@ def unmasked(values: Any) -> Any:
     filled = np.array(values, dtype=object)
     filled[np.ma.getmaskarray(values)] = None
     return filled
+
+
+@contextmanager
+def in_unicode(what: str) -> Iterator[None]:
+    """Refuse half of a surrogate pair, which pandas cannot hold, in text that the block converts."""
+    try:
+        yield
+    except UnicodeEncodeError as reason:
+        raise InputError(
+            f"{what} has text that is not valid Unicode, {reason.object[reason.start : reason.end]!r}; "
+            "decode it from its bytes with the right encoding."
+        ) from reason
 
 
 def in_one_order(**given: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.data.given_rows import in_unicode
 
 NUMBER_KINDS = NUMBERS, DATES, DURATIONS = "numbers", "dates", "durations"
 PLAIN_NUMBERS = (Real, Decimal, np.bool_)  # types that count as numbers in a column of objects
@@ -23,7 +24,8 @@ def with_one_type(column: pd.Series) -> pd.Series:
         column = column.astype(object)
     if column.dtype != object:
         return column
-    column = column.infer_objects()
+    with in_unicode(f"column {column.name!r}"):
+        column = column.infer_objects()
     present = column.dropna()
     if column.dtype != object or present.empty:
         return column

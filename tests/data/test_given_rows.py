@@ -12,6 +12,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data.coded_columns import code_groups, code_labels
 from pyro_fairvae.data.given_rows import in_one_order, unmasked
 from pyro_fairvae.data.table_encoder import as_frame
+from tests.support.user_tables import tiny
 
 INDEXES: dict[str, list[Any]] = {
     "numbers": [30, 10, 20, 40],
@@ -76,3 +77,17 @@ def test_masks_are_gaps_in_labels_groups_and_features(values: list[Any]) -> None
     table = as_frame(np.ma.array([values, values], mask=[mask, [False] * 3]))
     assert table.isna().to_numpy().tolist() == [mask, [False] * 3]
     assert np.asarray(unmasked(np.ma.array(values))).tolist() == values
+
+
+@pytest.mark.parametrize("place", ["column 'x'", "y", "sensitive_features"])
+def test_half_a_surrogate_pair_is_refused(place: str) -> None:
+    lone = pd.Series(["\ud800", "a"] * 20, dtype=object)
+    given = {
+        "column 'x'": pd.DataFrame({"x": range(40)}),
+        "y": ["no", "yes"] * 20,
+        "sensitive_features": ["f", "m"] * 20,
+    }
+    given[place] = pd.DataFrame({"x": lone}) if place == "column 'x'" else lone
+    X, y, a = given.values()
+    with pytest.raises(InputError, match=rf"^{place} has text that is not valid Unicode"):
+        tiny().fit(X, y, a)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pyro_fairvae.storage.model_folder import DOCUMENT, HEAD
 from tests.torture.cases import Case, drawn
-from tests.torture.forked import Ended, command
+from tests.torture.forked import command
 from tests.torture.grids import grid
 from tests.torture.subjects import QUIET, TRAIN, Subjects, copied
 from tests.torture.verdict import wrong_with
@@ -97,9 +97,6 @@ def _sealed(folder: Path, content: bytes) -> bytes:
         document["sha256"][DOCUMENT] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         content = _bytes_of(document)
     return content
-
-
-Reader = Callable[[Path], Ended]
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _equal(left: Any, right: Any) -> bool:
     return np.array_equal(np.asarray(left), np.asarray(right))
 
 
-def requests_to(model: Model, subjects: Subjects, draw: random.Random, count: int = 60) -> list[Request]:
+def requests_to(model: Model, subjects: Subjects, draw: random.Random, count: int = 32) -> list[Request]:
     """Requests of all kinds, about rows drawn at random."""
     made = subjects.table()
     requests = []

@@ -14,9 +14,7 @@ KEPT = "\n\t\r"  # control characters that printed text may have
 SHOWN = 600  # characters of what went wrong
 
 
-def wrong_with(
-    ended: Ended, check: Callable[[], str] | None = None, may_succeed: bool = True, closed: bool = False
-) -> str:
+def wrong_with(ended: Ended, check: Callable[[], str] | None = None, closed: bool = False) -> str:
     """What is wrong with how a command ended, or nothing; ``check`` looks at what a success left behind."""
     if ended.code in (None, -signal.SIGXCPU):
         return f"no end after {ended.seconds:.0f} s; {_last(ended.err)}"
@@ -27,18 +25,12 @@ def wrong_with(
         if raw:
             return f"control characters are printed as they are: {raw}: {_line_with(stream, raw[0])!r}"
     if ended.code == 0:
-        if not may_succeed:
-            return "exit code 0 for what cannot be right"
         return check() if check is not None else ""
     if closed and ended.code == CLOSED:
         return ""
     if ended.code not in (2, DIVERGED):
         return f"exit code {ended.code}: {_last(ended.err)}"
     return _wrong_words(ended)
-
-
-def refused(ended: Ended) -> bool:
-    return ended.code == 2
 
 
 def _wrong_words(ended: Ended) -> str:

@@ -66,7 +66,7 @@ def test_a_measure_without_intervals_and_rows_without_groups_have_none() -> None
 def test_intervals_hold_where_decisions_were_settled_by_the_imputation_that_judges_them() -> None:
     """Under the imputation settled decisions look fair; the truth on many other people is in the interval."""
     held, imputed = [], []
-    for seed in range(4):
+    for seed in range(3):
         x, y, a = people(seed, 21_200)
         draw = np.random.default_rng([seed, 1])
         said = np.where(draw.random(1_200) < np.array([0.8, 0.4])[a[:1_200]], np.nan, a[:1_200])
@@ -77,5 +77,5 @@ def test_intervals_hold_where_decisions_were_settled_by_the_imputation_that_judg
             truth = evaluate(y[1_200:], model.predict(x[1_200:]).astype(int), a[1_200:], 2)["deo"]
             held.append(line["low"] <= truth <= line["high"])
             imputed.append(abs(truth - line["disparity"]) <= 1.645 * line["standard_error"])
-    assert sum(held) >= 6  # of 8, at 90 %
+    assert sum(held) >= 5  # of 6, at 90 %
     assert sum(imputed) < sum(held)

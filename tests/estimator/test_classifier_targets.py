@@ -33,7 +33,7 @@ def model() -> FairSSVAEClassifier:
 
 
 def test_members_have_targets_from_none_to_tight(model: FairSSVAEClassifier) -> None:
-    assert list(model.frontier_) == ["target", "error", "disparity", "standard_error"]
+    assert list(model.frontier_) == ["target", "error", "disparity", "standard_error", "low", "high"]
     np.testing.assert_array_equal(model.frontier_["target"], [np.nan, 0.2, 0.05])
     assert model.frontier_["disparity"][2] < model.frontier_["disparity"][0]
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.estimator import classifier, fair_decisions
+from pyro_fairvae.estimator import table_classifier
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from tests.support.user_tables import made_table, tiny
@@ -47,8 +47,7 @@ def test_labels_and_groups_follow_the_index_of_x() -> None:
 
 def test_both_estimators_code_labels_in_the_order_of_x(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without training: what is checked first is what would be trained with."""
-    for module in (classifier, fair_decisions):
-        monkeypatch.setattr(module, "check_labels", seen)
+    monkeypatch.setattr(table_classifier, "check_labels", seen)
     for model in models():
         with pytest.raises(Seen) as labels:
             model.fit(X, Y.sample(frac=1, random_state=1), A)

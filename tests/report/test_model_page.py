@@ -91,8 +91,8 @@ def test_page_shows_the_frontier_and_who_decides(page: Path, model: FairSSVAECla
             f"{member['lambda']:g}",
             *(f"{100 * member[k]:.2f}" for k in ("error", "disparity")),
         ]
-        assert line[5] == f"fairvae predict 'my models/first' DATA --lambda {member['lambda']:g}"
-    assert [line[4] for line in lines].index("yes") == model.selected_
+        assert line[6] == f"fairvae predict 'my models/first' DATA --lambda {member['lambda']:g}"
+    assert [line[5] for line in lines].index("yes") == model.selected_
 
 
 def test_page_shows_who_withholds(page: Path, model: FairSSVAEClassifier) -> None:

@@ -28,7 +28,7 @@ def message(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["report", LONG], "cannot use x+.*: File name too long"),
+        (["report", LONG], "cannot read x+.*: File name too long"),
         (["predict", LONG, f"{LONG}.csv"], "File name too long"),
         (["inspect", "."], "not the folder of a model"),
         (["train", "--config", "/dev/zero", "--out", "out"], "it is a device"),

@@ -44,6 +44,7 @@ from pyro_fairvae.schema.observed import Columns, Observed, in_pieces
 BINS = 8  # of a number, and of the scores
 FEWEST = 30  # rows of a category; smaller ones are one
 AT_ONCE = 1 << 13  # rows in memory at once
+COLUMNS_AT_ONCE = 128  # whose moments are computed together, with all their covariances
 SMALL = 1e-8  # relative to the largest singular value
 
 _Columns = Callable[[slice], np.ndarray]
@@ -198,16 +199,30 @@ class _Residual:
         by_group: bool,
         attribute: str,
     ) -> list[ColumnCheck]:
-        """The statistic of each column, and its categories."""
+        """The statistic of each column, and its categories; a few columns at a time, as they are separate."""
         checked = []
         for partition in partitions:
             category = partition.category[self.kept]
             codes, names = _merged(category, partition.names)
             if len(names) > 1:
                 checked.append((partition.name, codes, names))
-        if not checked:
-            return []
+        return [
+            found
+            for first in range(0, len(checked), COLUMNS_AT_ONCE)
+            for found in self._check_some(
+                checked[first : first + COLUMNS_AT_ONCE], features, scores, in_v, by_group, attribute
+            )
+        ]
 
+    def _check_some(
+        self,
+        checked: Sequence[tuple[str, np.ndarray, Sequence[str]]],
+        features: np.ndarray,
+        scores: np.ndarray,
+        in_v: set[str],
+        by_group: bool,
+        attribute: str,
+    ) -> list[ColumnCheck]:
         def columns(piece: slice) -> np.ndarray:
             """Indicators of categories, and for columns in v their products with the scores, side by side."""
             blocks = []

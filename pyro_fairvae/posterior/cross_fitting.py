@@ -28,6 +28,7 @@ from pyro_fairvae.schema.observed import Batch, Observed, rows_at_once
 TABLE_EPOCHS = 8
 LR = 5e-3
 TABLE_REPEATS = 3  # splits into folds, over which scores are averaged
+SPLIT_ONCE = 50_000  # rows from which one split is enough: chance in scores falls with rows
 BATCH = 512  # at most
 LEAST_STEPS = 32  # in an epoch, at least
 
@@ -77,7 +78,8 @@ def cross_fit(
 ) -> CrossFitted:
     r"""Train a network for each fold, on the rows outside it, and score the rows inside it.
 
-    Tables are split more than once, and log scores are averaged, so that less of a score is chance.
+    Tables that are not large are split more than once, and log scores are averaged, so that less of a score
+    is chance.
 
     Each network maximises the mean of
     :math:`\log \sum_a h(a|x) P(\tilde a|a) + \log \sum_y g(y|x) P(\tilde y|y)`, with channels that the
@@ -91,8 +93,9 @@ def cross_fit(
     images = isinstance(train.columns, Pixels)
     if epochs is None:
         epochs = settings.epochs if images else TABLE_EPOCHS
-    lr, most, repeats = (settings.lr, settings.batch, 1) if images else (LR, BATCH, TABLE_REPEATS)
+    lr, most = (settings.lr, settings.batch) if images else (LR, BATCH)
     device, tables, rows = train.x.device, len(seeds), train.rows
+    repeats = 1 if images or rows >= SPLIT_ONCE else TABLE_REPEATS
     # One row of folds for each split of each table.
     fold = torch.stack([_folds(rows, folds, seed, repeat) for seed in seeds for repeat in range(repeats)])
     fold = fold.to(device)

@@ -12,6 +12,7 @@ from scipy.special import expit, logit
 
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.nn.conditions import Conditions
+from pyro_fairvae.posterior import checking
 from pyro_fairvae.posterior.checking import check_withholding
 from pyro_fairvae.posterior.withholding_check import SCORES, WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
@@ -68,6 +69,17 @@ def checked(
     )
     assert result is not None
     return result
+
+
+def test_columns_are_checked_each_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are checked together: otherwise memory would grow with the square of columns."""
+    together = checked(0, depends_on=("x1",), by_x=0.5)
+    monkeypatch.setattr(checking, "COLUMNS_AT_ONCE", 1)
+    alone = checked(0, depends_on=("x1",), by_x=0.5)
+    assert [column.name for column in alone.columns] == [column.name for column in together.columns]
+    for one, other in zip(alone.columns, together.columns, strict=True):
+        assert one.statistic == pytest.approx(other.statistic, rel=1e-8)
+        assert one.p_value == pytest.approx(other.p_value, rel=1e-8)
 
 
 def test_p_values_are_uniform_where_the_assumption_holds() -> None:

@@ -157,6 +157,14 @@ def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
     assert not calls(tmp_path)
 
 
+def means_the_same(first: bytes, second: bytes) -> bool:
+    """Other space, or other digits of a number beyond what a float holds."""
+    try:
+        return bool(json.loads(first) == json.loads(second))
+    except ValueError:
+        return False
+
+
 def test_a_record_of_which_a_byte_was_altered_is_refused(tmp_path: Path) -> None:
     (job,) = make(tmp_path, None)
     run([job], tmp_path)
@@ -164,7 +172,7 @@ def test_a_record_of_which_a_byte_was_altered_is_refused(tmp_path: Path) -> None
     content = path.read_bytes()
     for place in range(0, len(content), 7):
         altered = bytes([*content[:place], content[place] ^ 1, *content[place + 1 :]])
-        if content[place : place + 1].isspace():
+        if means_the_same(content, altered):
             continue
         path.write_bytes(altered)
         with pytest.raises(InputError, match=rf"{re.escape(str(path))} is .* Delete it and start again\."):

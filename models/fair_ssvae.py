@@ -28,6 +28,8 @@ class FairSSVAE(nn.Module):
         channel_a_r ~ Dir(prior_a[r])                  a row of P(ã | a), on its support
         withholding_a ~ N(0, withholding_scale²)       w, a coefficient for each attribute and column of v
         channel_y_r ~ Dir(prior_y[r])                  a row of P(ỹ | y), on its support
+        smoothness_a                                   a factor: the density of the bends of logit P(∅|a)
+                                                       along the levels of a number, if a is one
 
     and for each row::
 
@@ -90,7 +92,7 @@ class FairSSVAE(nn.Module):
 
     @property
     def channel_sites(self) -> tuple[str, ...]:
-        """Names of the sites of the channels: Dirichlet for rows, Normal for w."""
+        """Names of the sampled sites of the channels: Dirichlet for rows, Normal for w."""
         withholding = () if self.conditions is None else (self.channel_a.withholding_site,)
         return (*self.channel_a.sites, *withholding, *self.channel_y.sites)
 
@@ -99,6 +101,10 @@ class FairSSVAE(nn.Module):
         with pyro.plate("members", self.decoder.count, dim=-2):
             pi_y, pi_a = self._sample_prevalence()
             channel_a = self._sample_channel(self.channel_a)
+            if self.channel_a.ordered:
+                ratios = channel_a[..., -1].log() - channel_a.diagonal(dim1=-2, dim2=-1).log()
+                bends = self.channel_a.log_smoothness(ratios, torch.zeros_like(ratios))
+                pyro.factor(self.channel_a.smoothness_site, bends)
             cell = self.channel_a.cell(batch.x) if self.channel_a.crossed else None
             if self.conditions is not None:
                 channel_a = self._tilted(channel_a, self.conditions, batch.x, cell)

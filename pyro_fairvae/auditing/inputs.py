@@ -10,7 +10,8 @@ import numpy as np
 from pyro_fairvae.auditing.control_variates import AuditedRows
 from pyro_fairvae.auditing.group_imputation import impute_groups
 from pyro_fairvae.base.errors import InputError, choose, require
-from pyro_fairvae.data.coded_columns import MANY, by_group, code_groups, code_labels, shorten, word_of
+from pyro_fairvae.data.coded_columns import MANY, by_group, code_labels, shorten, word_of
+from pyro_fairvae.data.number_groups import code_sensitive
 from pyro_fairvae.data.table_encoder import as_frame
 from pyro_fairvae.schema.attributes import Attributes
 
@@ -21,7 +22,7 @@ def code_rows(
     """Labels, decisions and groups as codes; the groups are those of ``model`` if it has names for them."""
     known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
     missing = missing_values if len(missing_values) else getattr(model, "missing_values", ())
-    groups = code_groups(sensitive_features, missing, known)
+    groups = code_sensitive(sensitive_features, missing, known)
     _, labels = code_labels(y_true, what="y_true")
     decided, decisions = code_labels(y_pred, what="y_pred")
     require(bool((decided < len(decisions)).all()), "y_pred has gaps; every row needs a decision.")

@@ -23,6 +23,8 @@ from torch.nn import functional
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.schema.attributes import Attributes
 
+FIRST_BEND = 4.0  # τ unless given: how much the slope of logit P(∅|a) changes over the range of a number
+
 
 @dataclass(frozen=True)
 class Crossed:
@@ -86,6 +88,8 @@ class Channel:
         Distributions over the possible outcomes, with their priors.
     crossed : tuple of Crossed
         The columns whose values have rows of their own; the last varies fastest over cells.
+    bend : float, optional
+        τ, the standard deviation of the bends of logit P(∅|a) along the levels of a number.
 
     Examples
     --------
@@ -102,6 +106,7 @@ class Channel:
     attributes: Attributes
     rows: tuple[Row, ...]
     crossed: tuple[Crossed, ...] = ()
+    bend: float | None = None
 
     @property
     def cells(self) -> int:
@@ -144,6 +149,32 @@ class Channel:
         stated = self.attributes.outcome_parts[None]
         honest = ((stated == self.attributes.group_parts[:, None]) | (stated == sizes)).all(-1)
         return not bool((self.possible & ~np.tile(honest, (self.cells, 1))).any())
+
+    @property
+    def ordered(self) -> bool:
+        """Whether each latent value is a level of a number and has a row, so that neighbours are alike."""
+        return self.attributes.levels is not None and len(self.rows) == self.values > 1
+
+    @property
+    def smoothness_site(self) -> str:
+        """The name of the Pyro site of the density of bends, where the channel is ordered."""
+        return f"smoothness_{self.name}"
+
+    @property
+    def first_bend(self) -> float:
+        """τ, as given or before it is learned."""
+        return FIRST_BEND if self.bend is None else self.bend
+
+    def log_smoothness(self, ratios: Tensor, variances: Tensor) -> Tensor:
+        r"""Expected log-density of the bends of an ordered channel, (…), up to a constant.
+
+        ``ratios`` and ``variances`` are means and variances of logit P(∅|a), (…, values), independent over
+        values: with D the matrix of bends it is :math:`-\sum_k E (D r)_k^2 / 2τ^2`.
+        """
+        assert self.attributes.levels is not None
+        bends = ratios.new_tensor(self.attributes.levels.bends)
+        squares = (ratios @ bends.mT).square().sum(-1) + (variances @ bends.mT.square()).sum(-1)
+        return -squares / (2 * self.first_bend**2)
 
     def stated(self, observed: Tensor) -> Tensor:
         """Whether an outcome names a value of every attribute."""

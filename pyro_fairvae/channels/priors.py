@@ -23,6 +23,9 @@ given: [label]}``, ``{given: [month], rows: {Female: {May: {unavailable: 3, own:
 ``depends_on`` names features, and ``label``, that withholding may depend on besides the group; each of their
 effects on the log-odds of ``unavailable`` is normal around 0 with the standard deviation ``shrinkage``, 1
 unless given. Both are the same for all attributes.
+Of a number, which is cut into levels, each level has a row, and rows of neighbouring levels are alike: the
+slope of logit P(unavailable | level) changes by a random walk. ``bend`` is the standard deviation of its
+change over the whole range; unless given, it is learned from the rows: ``{preset: truthful, bend: 2}``.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ class PriorSpec:
     given: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
     shrinkage: Any = None
+    bend: Any = None
 
     def __post_init__(self) -> None:
         choose("prior", self.preset, PRIOR_PRESETS)
@@ -82,6 +86,10 @@ class PriorSpec:
             self.shrinkage is None or (bool(self.depends_on) and 0 < _number(self.shrinkage) < math.inf),
             "shrinkage of a prior is the standard deviation of the effects in depends_on, which it needs, "
             f"and must be positive; got {self.shrinkage} with depends_on {list(self.depends_on)}.",
+        )
+        require(
+            self.bend is None or 0 < _number(self.bend) < math.inf,
+            f"bend of a prior is a standard deviation and must be positive, got {self.bend}.",
         )
         require(
             self.rows is None or isinstance(self.rows, Mapping),
@@ -109,7 +117,7 @@ def parse(text: str | Mapping[str, Any]) -> PriorSpec | dict[str, PriorSpec]:
         f"a prior is one of {', '.join(PRIOR_PRESETS)}, or a mapping such as {{preset: truthful, "
         f"strength: 20}}; got {content!r}.",
     )
-    known = ("preset", "strength", "rows", "given", "depends_on", "shrinkage")
+    known = ("preset", "strength", "rows", "given", "depends_on", "shrinkage", "bend")
     if any(key in known for key in content):
         for key in content:
             choose("part of a prior", str(key), known)
@@ -224,7 +232,18 @@ def channel(
         for j, attribute in enumerate(attributes.names)
         for row in _rows(attributes, j, specs[attribute], columns)
     ]
-    return Channel(name, attributes, tuple(rows), tuple(columns))
+    (bend,) = {spec.bend for spec in specs.values()} if attributes.levels is not None else (None,)
+    made = Channel(name, attributes, tuple(rows), tuple(columns), None if bend is None else _number(bend))
+    require(
+        attributes.levels is not None or all(spec.bend is None for spec in specs.values()),
+        "bend of a prior is for a number that is cut into levels, but values are groups; leave it out.",
+    )
+    require(
+        attributes.levels is None or (made.truthful and not columns),
+        "of a number nobody can misstate, and its rows are given no columns: use the prior 'truthful' or "
+        "'mar', and depends_on for what else withholding depends on.",
+    )
+    return made
 
 
 def _by_attribute(attributes: Attributes, prior: str | Mapping[str, Any]) -> dict[str, PriorSpec]:

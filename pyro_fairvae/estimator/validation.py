@@ -17,12 +17,12 @@ from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import (
     MANY,
     as_column,
-    code_groups,
     code_labels,
     group_columns,
     is_missing,
     word_of,
 )
+from pyro_fairvae.data.number_groups import code_sensitive
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.schema.attributes import Attributes
@@ -64,12 +64,15 @@ def check_labels(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_groups(
-    sensitive_features: Any, missing_values: Sequence[Any], rows: int
+    sensitive_features: Any, missing_values: Sequence[Any], rows: int, levels: int | None = None
 ) -> tuple[np.ndarray, Attributes]:
-    """Codes of the groups that ``rows`` rows state, and the groups; if none are given, nobody states one."""
+    """Codes of the groups that ``rows`` rows state, and the groups; if none are given, nobody states one.
+
+    With ``levels`` groups are so many levels of a number at most.
+    """
     if sensitive_features is None:
         return np.full(rows, NOBODY.outcomes - 1), NOBODY
-    groups = code_groups(sensitive_features, missing_values)
+    groups = code_sensitive(sensitive_features, missing_values, levels=levels)
     require(
         len(groups.outcomes) == rows,
         f"X has {rows} rows, but sensitive_features {len(groups.outcomes)}; give the same number.",

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet, Independent, Normal, kl_divergence
 
 from pyro_fairvae.base.seeds import MemberNoise
+from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.guides import Encoding, FactoredGuide
 from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.inference.settings import ObjectiveWeights
@@ -63,6 +64,21 @@ class GuidedRun:
         )
         return kl_divergence(posterior, prior).sum(-1)
 
+    def smoothness(self, channel: Channel) -> Tensor:
+        """Expected log-density of the bends of an ordered channel, in closed form, (members,)."""
+        ratios, variances = [], []
+        for site in channel.sites:  # each on its own value and ∅
+            posterior = self.guide_trace.nodes[site]["fn"]
+            if isinstance(posterior, Dirichlet):
+                own, withheld = posterior.concentration.unbind(-1)
+                ratios.append(withheld.digamma() - own.digamma())
+                variances.append(torch.polygamma(1, withheld) + torch.polygamma(1, own))
+            else:
+                own, withheld = cast(Tensor, self.guide_trace.nodes[site]["value"]).unbind(-1)
+                ratios.append(withheld.log() - own.log())
+                variances.append(torch.zeros_like(own))
+        return channel.log_smoothness(torch.stack(ratios, -1), torch.stack(variances, -1)).sum(-1)
+
 
 class FairELBO(TraceEnum_ELBO):
     r"""The objective, one for each member and summed over members for SVI:
@@ -83,7 +99,8 @@ class FairELBO(TraceEnum_ELBO):
     *Evidence counts once.* κ·ELBO + s·log Σ_a h P(ã|a) counts the evidence on a channel κ + s times, so
     the channels' KL has the weight κ + s, too: a prior worth m people counts as m people at any weights.
 
-    KLs of z, π and the channels are computed in closed form; y and a are enumerated by TraceEnum_ELBO.
+    KLs of z, π and the channels, and the expected density of the bends of a number's channel, are computed in
+    closed form; y and a are enumerated by TraceEnum_ELBO.
     The imputers P_g and r have a separate likelihood, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), whose
     gradient reaches their heads only.
 
@@ -148,7 +165,9 @@ class FairELBO(TraceEnum_ELBO):
         self, model: FairSSVAE, guide: FactoredGuide, batch: Batch, noise: MemberNoise | None = None
     ) -> GuidedRun:
         """Run the guide, and the model against it, with y and a enumerated."""
-        closed = frozenset(("z", *model.prevalence_sites, *model.channel_sites))
+        closed = frozenset(
+            ("z", *model.prevalence_sites, *model.channel_sites, model.channel_a.smoothness_site)
+        )
         scales = SiteScales(self.weights, batch.rows, closed)
         encodings: list[Encoding] = []
 
@@ -192,9 +211,12 @@ class FairELBO(TraceEnum_ELBO):
         weights, none = self.weights, self.lambdas.new_zeros(())
         kl_weight = weights.kappa * weights.kl_weight * kl_share
         channel_weight, pi_weight = (weights.kappa + weights.s) / self.rows, weights.kappa / self.rows
+        channels = sum((run.kl(site) for site in model.channel_sites), none)
+        if model.channel_a.ordered:
+            channels = channels - run.smoothness(model.channel_a)
         return {
             "kl_z": run.kl("z") * (kl_weight / batch_rows),
-            "kl_channels": sum((run.kl(site) * channel_weight for site in model.channel_sites), none),
+            "kl_channels": channels * channel_weight,
             "kl_pi": sum((run.kl(site) * pi_weight for site in model.prevalence_sites), none),
         }
 

@@ -20,6 +20,7 @@ from pyro_fairvae.nn.conditions import Conditions, by_form_alone
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects
 from pyro_fairvae.posterior.checking import check_withholding
 from pyro_fairvae.posterior.cross_fitting import cross_fit
+from pyro_fairvae.posterior.ordered_stage import OrderedStage
 from pyro_fairvae.posterior.row_channel import RowChannel
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
 from pyro_fairvae.posterior.scored_rows import ScoredRows, recalibrated
@@ -169,7 +170,7 @@ def calibrate_scores(
             dependence.conditions.labels if of_label else None,
             dependence.cell,
         )
-    stage = SecondStage(channel, rows, scales, owners)
+    stage = (OrderedStage if channel.ordered else SecondStage)(channel, rows, scales, owners)
     mode = stage.maximise()
     posterior = channel_posterior(stage, sample(stage, *mode, draws, CHAINS, seed))
     rates = [row[..., e].cpu().numpy() for row in posterior.rows for e in range(row.shape[-1])]

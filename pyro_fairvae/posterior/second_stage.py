@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -92,28 +92,40 @@ class SecondStage:
         self.attribute_of = torch.from_numpy(np.repeat(np.arange(len(values)), values))
         self.value_of = torch.from_numpy((np.cumsum(values) - values + attributes.group_parts).T.copy())
         self.sizes = [
-            self.others * (1 + self.others),
+            len(self._recalibration_centre()),
             self.others * self.columns,
             sum(len(prior) - 1 for prior in self.priors),
             len(attributes.names) * self.columns,
             len(self.attribute_of) * self.columns,
         ]
-        centre = torch.cat([rows.scores.new_zeros(self.others, 1), torch.eye(self.others).to(rows.scores)], 1)
-        self.centre = torch.cat([centre.flatten(), rows.scores.new_zeros(sum(self.sizes[1:]))])
+        self.centre = torch.cat([self._recalibration_centre(), rows.scores.new_zeros(sum(self.sizes[1:]))])
         free = torch.minimum(self.scale, rows.scores.new_tensor(FIRST_DEVIATION))
         # Prior standard deviations of D, w and δ, (tables, 3, columns).
         self.deviations = torch.stack([torch.full_like(free, FIRST_DEVIATION), self.scale, free]).repeat(
             self.tables, 1, 1
         )
 
+    def _recalibration_centre(self) -> Tensor:
+        """The parameters of b and C where scores stay as they are: b = 0 and C the identity."""
+        shift = self.rows.scores.new_zeros(self.others, 1)
+        return torch.cat([shift, torch.eye(self.others).to(shift)], 1).flatten()
+
+    def _recalibration_deviations(self) -> Tensor:
+        """Prior standard deviations of the parameters of b and C."""
+        deviations = self.rows.scores.new_full((self.others, 1 + self.others), STRETCH)
+        deviations[:, 0] = SHIFT
+        return deviations.flatten()
+
+    def _recalibration(self, parameters: Tensor) -> Tensor:
+        """b and C, (…, values − 1, values), of their parameters."""
+        return parameters.unflatten(-1, (self.others, 1 + self.others))
+
     @property
     def precision(self) -> Tensor:
         """Prior precision of each parameter, (tables, parameters); rows have a prior of their own."""
-        recalibration = self.rows.scores.new_full((self.others, 1 + self.others), STRETCH**-2)
-        recalibration[:, 0] = SHIFT**-2
         of_conditions, effects, differences = (self.deviations**-2).unbind(1)
         parts = [
-            recalibration.flatten().expand(self.tables, -1),
+            (self._recalibration_deviations() ** -2).expand(self.tables, -1),
             of_conditions.repeat(1, self.others),
             self.rows.scores.new_zeros(self.tables, self.sizes[2]),
             effects.repeat(1, len(self.channel.attributes.names)),
@@ -125,7 +137,7 @@ class SecondStage:
         """(…, tables, parameters) in parts."""
         recalibration, of_conditions, ratios, effects, differences = q.split(self.sizes, dim=-1)
         return Parameters(
-            recalibration.unflatten(-1, (self.others, 1 + self.others)),
+            self._recalibration(recalibration),
             of_conditions.unflatten(-1, (self.others, self.columns)),
             ratios,
             effects.unflatten(-1, (len(self.channel.attributes.names), self.columns)),
@@ -230,7 +242,11 @@ class SecondStage:
         With ``most``, that of so many evenly spaced rows at most, scaled.
         """
         of_rows = self.fewer(most)._information_of_rows(q.detach())
-        return of_rows + torch.diag_embed(self.precision + self._row_precision(self.split(q.detach()).ratios))
+        return of_rows + self._prior_information(q.detach())
+
+    def _prior_information(self, q: Tensor) -> Tensor:
+        """Curvature of the prior, (tables, parameters, parameters)."""
+        return torch.diag_embed(self.precision + self._row_precision(self.split(q).ratios))
 
     @torch.no_grad()
     def _information_of_rows(self, q: Tensor) -> Tensor:
@@ -297,7 +313,7 @@ class SecondStage:
         assert isinstance(total, Tensor)
         return total
 
-    def fewer(self, most: int | None) -> SecondStage:
+    def fewer(self, most: int | None) -> Self:
         """A line for each cell, or evenly spaced rows, with the number of people it stands for."""
         if not self.columns:
             people = self.rows.weights.unflatten(-1, (-1, self.channel.outcomes)).sum(-1)
@@ -307,14 +323,14 @@ class SecondStage:
         scale = self.rows.weights.sum(-1, keepdim=True) / some.sum(-1, keepdim=True)
         return self._of_rows(self.rows.some(slice(None, None, every), some * scale))
 
-    def of_tables(self, index: Tensor) -> SecondStage:
+    def of_tables(self, index: Tensor) -> Self:
         """The same for some of the tables, with the variances that were learned."""
         some = self._of_rows(self.rows.of_tables(index))
         some.deviations = self.deviations[index]
         return some
 
-    def _of_rows(self, rows: ScoredRows) -> SecondStage:
-        return SecondStage(self.channel, rows, self.scale.tolist(), self.owners)
+    def _of_rows(self, rows: ScoredRows) -> Self:
+        return type(self)(self.channel, rows, self.scale.tolist(), self.owners)
 
     def _row_precision(self, ratios: Tensor) -> Tensor:
         """Curvature of the prior of the rows at their log-ratios, its diagonal, (tables, P)."""
@@ -362,9 +378,14 @@ class SecondStage:
                 before = change
                 settled = float(change.abs().max()) < SETTLED
                 self.deviations = self._within_bounds(self.deviations * (haste * change).exp())
+            settled = self._smoothed(q, information) and settled
             if gain < CLOSE and settled:
                 break
         return q, self.information(q)
+
+    def _smoothed(self, q: Tensor, information: Tensor) -> bool:
+        """Learn how smooth the channel is along ordered values; whether nothing changes any more."""
+        return True
 
     def _climb(self, q: Tensor, factor: Tensor) -> tuple[Tensor, float]:
         """Steps of scoring with the same information, and how much the density of a table grew."""

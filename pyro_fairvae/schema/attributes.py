@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.schema.levels import Levels
 
 UNAVAILABLE = "unavailable"  # the name of ∅
 OWN, OTHER, EVERY = "own", "other", "every"  # keywords by which priors refer to values
@@ -29,6 +30,8 @@ class Attributes:
         Names of the attributes.
     values : tuple of tuple of str
         The values of each attribute, at least two.
+    levels : Levels, optional
+        Where the attribute is a number: the range that each of its values stands for.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Attributes:
 
     names: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
+    levels: Levels | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -60,6 +64,17 @@ class Attributes:
                 f"attribute {name!r} needs at least two distinct values, none of them named "
                 f"{', '.join(sorted(RESERVED))}; got {list(values)}.",
             )
+
+        require(
+            self.levels is None or self.values == (self.levels.names,),
+            f"levels are those of a single attribute, with values {self.levels and self.levels.names}, but "
+            f"the attributes {list(self.names)} have {self.values}.",
+        )
+
+    @staticmethod
+    def of_number(levels: Levels, name: str = "number") -> Attributes:
+        """A number that is cut into levels."""
+        return Attributes((name,), (levels.names,), levels)
 
     @staticmethod
     def single(values: tuple[str, ...], name: str = "group") -> Attributes:

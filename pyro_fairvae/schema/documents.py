@@ -184,11 +184,19 @@ class Classes(_Strict):
     dtype: str
 
 
+class NumberLevels(_Strict):
+    """Levels of a number: their inner edges, and the mean in each."""
+
+    edges: list[float]
+    centres: list[float]
+
+
 class GroupAttributes(_Strict):
-    """Attributes with their values; combinations of these are the groups."""
+    """Attributes with their values; combinations of these are the groups. Values of a number are levels."""
 
     names: list[str]
     values: list[list[str]]
+    levels: NumberLevels | None = None
 
 
 class FitDocument(_Strict):

@@ -27,6 +27,7 @@ from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import (
     Classes,
     FitDocument,
+    GroupAttributes,
     ImageColumns,
     TableColumns,
     TreesDocument,
@@ -34,6 +35,7 @@ from pyro_fairvae.schema.documents import (
     as_plain,
 )
 from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.levels import Levels
 from pyro_fairvae.schema.observed import Columns, Observed
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
 
@@ -254,6 +256,24 @@ def encoder_from(content: TableColumns) -> TableEncoder:
     """The encoder of a table of :func:`columns_content`."""
     plain = as_plain(content)
     return TableEncoder.from_dict({name: value for name, value in plain.items() if name != "type"})
+
+
+def attributes_content(attributes: Attributes) -> dict[str, Any]:
+    """Attributes as plain JSON types."""
+    levels = attributes.levels
+    return {"names": attributes.names, "values": attributes.values} | (
+        {} if levels is None else {"levels": dataclasses.asdict(levels)}
+    )
+
+
+def attributes_from(content: GroupAttributes) -> Attributes:
+    """The attributes of :func:`attributes_content`."""
+    levels = content.levels
+    return Attributes(
+        tuple(content.names),
+        tuple(map(tuple, content.values)),
+        None if levels is None else Levels(tuple(levels.edges), tuple(levels.centres)),
+    )
 
 
 def classes_content(classes: np.ndarray) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from pyro_fairvae.schema.documents import ModelDocument, SourceDocument, TreesDo
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.storage.contents import (
     TreeDecisions,
+    attributes_content,
+    attributes_from,
     classes_content,
     classes_from,
     columns_content,
@@ -185,7 +187,7 @@ class StoredModel:
             trees = trees_content(self.scores.labels, self.scores.groups)
         body = {
             "classes": classes_content(self.classes),
-            "attributes": {"names": self.attributes.names, "values": self.attributes.values},
+            "attributes": attributes_content(self.attributes),
             "knows_groups": self.knows_groups,
             "columns": columns_content(self.columns),
             "fit": fitted,
@@ -266,8 +268,7 @@ def _restored(
     device: torch.device,
 ) -> StoredModel:
     classes = classes_from(document.classes)
-    given = document.attributes
-    attributes = Attributes(tuple(given.names), tuple(map(tuple, given.values)))
+    attributes = attributes_from(document.attributes)
     columns = columns_from(document.columns)
     proxies = None if document.proxies is None else encoder_from(document.proxies)
     lines = as_plain(document.frontier)

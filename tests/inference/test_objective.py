@@ -13,6 +13,7 @@ import pyro
 import pytest
 import torch
 from pyro.infer import SVI
+from scipy import special
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
@@ -24,6 +25,8 @@ from pyro_fairvae.inference.settings import ObjectiveWeights, Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.members import Members
 from pyro_fairvae.risks import RiskLoss
+from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.levels import Levels
 from pyro_fairvae.schema.observed import Batch, Columns, Observed
 from tests.support.small import SMALL, small_settings, three_groups
 
@@ -322,6 +325,46 @@ def test_objective_and_gradients_equal_brute_force(
         assert mine is not None, name
         assert other is not None, name
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("sites", ["map", "dirichlet"])
+def test_the_bends_of_a_number_count_as_much_as_its_rows(sites: str) -> None:
+    """By quadrature where rows are random, and by the model's own factor where they are points."""
+    settings = small_settings(sites=sites, prior_a="{preset: truthful, bend: 1.3}")
+    levels = Levels((1.0, 2.0), (0.5, 1.5, 4.0))
+    table = replace(three_groups(), attributes=Attributes.of_number(levels, "age")).to("cpu", torch.float64)
+    program = Program(table, settings, range(2)).to(torch.device("cpu"), torch.float64)
+    for name in program.guide.channel_a.sites:
+        torch.nn.init.normal_(getattr(program.guide.sites, name), mean=1.0, std=0.5)
+    batch, weights = table.batch(torch.arange(11)), ObjectiveWeights(elbo_weight=0.3, supervision_weight=0.9)
+    fair = objective(table, settings, 2, weights)
+    fair.lambdas = torch.zeros(2, dtype=torch.float64)
+    run = fair.run(program.model, program.guide, batch)
+    penalty = 0.0
+    for k in range(2):
+        moments = []
+        for name in program.guide.channel_a.sites:
+            parameters = getattr(program.guide.sites, name)[k, 0].detach().numpy()
+            if sites == "map":
+                moments.append((float(parameters[1] - parameters[0]), 0.0))
+                continue
+            stating, withholding = np.exp(parameters)
+            grid = np.linspace(-200, 200, 400_001)  # logits, far beyond what has any density
+            density = np.exp(withholding * special.log_expit(grid) + stating * special.log_expit(-grid))
+            mean = np.average(grid, weights=density)
+            moments.append((mean, np.average((grid - mean) ** 2, weights=density)))
+        (r0, v0), (r1, v1), (r2, v2) = moments
+        left, right = 1 / 3.5, 2.5 / 3.5  # distances of neighbouring centres, of their range
+        bend = (r2 - r1) / right - (r1 - r0) / left
+        variance = v0 / left**2 + v1 * (1 / left + 1 / right) ** 2 + v2 / right**2
+        penalty += (bend**2 + variance) / 0.5 / (2 * 1.3**2)  # a bend is over the root of 1/2
+    loss = fair.evaluate_run(run, program.model, batch).loss
+    expected = by_hand(program, table, batch, run, weights)
+    expected = expected + (weights.kappa + weights.s) / table.rows * penalty
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-6)
+    if sites == "map":
+        factor = run.model_trace.nodes["smoothness_a"]["unscaled_log_prob"]
+        assert float(-factor.sum().detach()) == pytest.approx(penalty, abs=1e-9)
 
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, math.inf, math.nan])

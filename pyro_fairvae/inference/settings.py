@@ -37,7 +37,9 @@ class ObjectiveWeights:
     objective: str = option(
         "consistent", "conditional likelihoods over all rows, or 'paper': over stated rows, with κ = s = 1"
     )
-    elbo_weight: float | None = option(None, "κ, weight of the ELBO (default: 0.02, or 1 for 'paper')")
+    elbo_weight: float | None = option(
+        None, "κ, weight of the ELBO; 0: a classifier without the VAE (default: 0.02, or 1 for 'paper')"
+    )
     supervision_weight: float | None = option(
         None,
         "s, weight of the conditional likelihoods (default: 1 − κ: evidence counts once; 1 for 'paper')",
@@ -51,15 +53,12 @@ class ObjectiveWeights:
     def __post_init__(self) -> None:
         choose("objective", self.objective, OBJECTIVES)
         for name, value in (
-            ("elbo_weight", self.kappa),
             ("reconstruction_weight", self.reconstruction_weight),
             ("kl_weight", self.kl_weight),
         ):
             require(0 < value < float("inf"), f"{name} must be positive and finite, got {value}.")
-        require(
-            0 <= self.omega < float("inf"),
-            f"decision_weight must be finite and not negative, got {self.omega}.",
-        )
+        for name, value in (("elbo_weight", self.kappa), ("decision_weight", self.omega)):
+            require(0 <= value < float("inf"), f"{name} must be finite and not negative, got {value}.")
         require(
             0 <= self.s < float("inf"),
             f"supervision_weight must be finite and not negative, got {self.s}; "

@@ -455,6 +455,21 @@ def test_default_weights_count_channel_evidence_once() -> None:
     assert (ObjectiveWeights("paper").kappa, ObjectiveWeights("paper").s) == (1, 1)
 
 
+def test_without_the_elbo_the_likelihoods_of_what_was_written_down_remain() -> None:
+    settings, weights = small_settings(prior_a="paper"), ObjectiveWeights(elbo_weight=0)
+    program, table, batch = make(settings, groups=3)
+    fair = objective(table, settings, 2, weights)
+    fair.lambdas = torch.zeros(2, dtype=torch.float64)
+    run = fair.run(program.model, program.guide, batch)
+    loss = fair.evaluate_run(run, program.model, batch).loss
+    torch.testing.assert_close(loss, by_hand(program, table, batch, run, weights), rtol=0, atol=1e-8)
+    loss.backward()
+    assert all(not parameter.grad.any() for parameter in program.model.parameters())
+    assert all(
+        parameter.grad.any() for name, parameter in program.guide.named_parameters() if "channel" in name
+    )
+
+
 def test_schedule_and_weights_of_risk_and_decisions() -> None:
     """Before λ is in full force both have the schedule's share; at λ = 0 there is neither."""
     settings = small_settings(memory=1.0)

@@ -44,7 +44,7 @@ from pyro_fairvae.evaluation.selection import (
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import INTERVALS, Settings
-from pyro_fairvae.inference.settling import fit_to_targets
+from pyro_fairvae.inference.settling import check_refined, fit_to_targets
 from pyro_fairvae.inference.training import Progress, check_lambdas, fit
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
@@ -280,6 +280,8 @@ class FairSSVAEClassifier(TableClassifier):
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
         settings = self._settings(train.rows, table.encoder.columns)
+        if targets:
+            check_refined(settings.fairness)
         config = flatten(asdict(settings)) | {
             "targets": list(targets), "lambdas": list(lambdas), "seed": seed,
             "share": self.validation_fraction, "rows": table.digest(),

@@ -143,8 +143,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
         where the weights ν, fitted after training, are 0 where nothing was made fair. P(y, a|x) contains the
         group inferred from x. Scores are not probabilities: they may lie outside [0, 1]. Of
-        :class:`~pyro_fairvae.FairSSVAEClassifier`, ``options={"refine_decisions": 0}`` turns ν off for
-        members with a λ, and thresholds (``options={"thresholds": …}``) shift P_f here and nowhere else.
+        :class:`~pyro_fairvae.FairSSVAEClassifier` with ``lambdas``, ``options={"refine_decisions": 0}`` turns
+        ν off, and thresholds (``options={"thresholds": …}``) shift P_f here and nowhere else.
 
         Parameters
         ----------

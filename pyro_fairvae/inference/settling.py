@@ -16,7 +16,7 @@ from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.refinement import decided_rows, every_row
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import Progress, fit
-from pyro_fairvae.risks import ComposedRisk
+from pyro_fairvae.risks import ComposedRisk, RiskSettings
 from pyro_fairvae.schema.observed import Imputation, Observed
 
 
@@ -60,10 +60,11 @@ def fit_to_targets(
     Raises
     ------
     InputError
-        If targets cannot be used, or the risk is no function of rates.
+        If targets cannot be used, decisions are not to be refined, or the risk is no function of rates.
     """
     settings, aims = settings or Settings(), check_targets(targets)
     fairness = settings.fairness
+    check_refined(fairness)
     risk = fairness.chosen()
     require(
         isinstance(risk, ComposedRisk),
@@ -93,6 +94,18 @@ def fit_to_targets(
     settled = settle(scores, cells, joint, label, risk, torch.tensor(aims, device=whole.device))
     adjustment = torch.cat([torch.zeros_like(settled.adjustment[:1]), settled.adjustment])
     return _copies(whole, table, folds, adjustment, (None, *aims), seed)
+
+
+def check_refined(fairness: RiskSettings) -> None:
+    """Refuse targets where decisions must not use inferred groups."""
+    require(
+        fairness.refine_decisions != 0,
+        "refine_decisions is 0, so that no inferred group enters a decision, but decisions are settled to "
+        "targets by inferred groups; give lambdas, or leave refine_decisions out.",
+        "refine_decisions",
+        "targets",
+        "lambdas",
+    )
 
 
 def _copies(

@@ -25,6 +25,7 @@ from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Datas
 from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
 from pyro_fairvae.decisions.targets import check_targets
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.inference.settling import check_refined
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.schema.attributes import Attributes
 
@@ -218,6 +219,8 @@ class TrainConfig:
             "targets",
             "lambdas",
         )
+        if self.targets:
+            check_refined(self.settings.fairness)
         check_seed(self.seed)
         self.channels()
 

@@ -101,6 +101,7 @@ def test_bad_targets_are_refused_before_training() -> None:
         ({"targets": "a"}, "numbers"),
         ({"targets": (0.1,), "lambdas": (0.0,)}, "both given"),
         ({"trunk": "cnn"}, "trunk"),
+        ({"options": {"refine_decisions": 0}}, "settled to targets by inferred groups; give lambdas"),
     ):
         with pytest.raises(InputError, match=words):
             FairSSVAEClassifier(**given).fit(X, label, stated)

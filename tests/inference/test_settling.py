@@ -94,5 +94,7 @@ def test_what_cannot_be_settled_is_refused(parts: Splits) -> None:
     for targets, words in (((0.0,), "within"), ((0.1, 0.1), "twice"), (("a",), "numbers")):
         with pytest.raises(InputError, match=words):
             fit_to_targets(parts.train, parts.validation, targets, fold, settings())
+    with pytest.raises(InputError, match="no inferred group enters a decision"):
+        fit_to_targets(parts.train, parts.validation, (0.1,), fold, settings(refine_decisions=0))
     with pytest.raises(InputError, match="fold must have"):
         fit(parts.train, parts.validation, (0.0,), settings(), fold=fold[:5])

@@ -6,7 +6,9 @@ estimates d̂ are normal with covariance V. It has a kink wherever two differenc
 is not rejected:
 
 - where some :math:`\hat d_j > c`, by the distance of d̂ from the polytope :math:`\psi \le c` in the metric of
-  :math:`V^{-1}`, whose distribution is simulated at the point of the polytope nearest to d̂;
+  :math:`V^{-1}`, whose distribution is simulated at the point of the polytope nearest to d̂. There, rates
+  within two standard errors of the highest or the lowest that the polytope allows are moved to them: how
+  many tie is not known, and the distance is larger the more do (Andrews and Soares 2010);
 - where all lie below, by all of them: each must lie further below c than a single difference of that size
   would (an intersection–union test, Berger 1982).
 
@@ -30,6 +32,7 @@ from pyro_fairvae.auditing.projections import STEPS, RateErrors
 SIMULATED = 2000
 BISECTIONS = 14  # steps of a bisection
 FEW = 200  # differences whose own covariance is decomposed, so that they are simulated as in version 0.1
+TIED = 2.0  # standard errors from the highest or lowest rate within which rates may tie with it
 AT_ONCE = 2**16  # simulated differences that are compared at a time
 
 
@@ -96,7 +99,8 @@ class _Test:
     def rejects_below(self, c: float) -> bool:
         """Whether the rates lie too far outside of the polytope where no difference is above c."""
         nearest, distance = self.errors.nearest(c, self.of_rates)
-        drawn = self.errors.points(nearest + self.noise, self.of_drawn, c)
+        tied = self.errors.tied(nearest, c, TIED)
+        drawn = self.errors.points(tied + self.noise, self.of_drawn, c)
         drawn.high[:] = np.minimum(drawn.high, np.square(self.noise).sum(1))
         share = min(self.level + self._share_far_below(drawn.rates, c), 1.0)
         # Only points that may be one of the two between which the quantile lies are projected further.

@@ -100,6 +100,24 @@ class RateErrors:
             self.refine(itself, np.arange(1), c, step)
         return -multipliers[0] @ self.root, float(itself.low[0])
 
+    def tied(self, n: np.ndarray, c: float, within: float) -> np.ndarray:
+        """The point n of the polytope, with rates near to the ends of a block's range of c moved to them.
+
+        Near are ``within`` standard errors, of the rate beside the mean of its block.
+        """
+        rates, deviation = self.root @ n + self.rates, np.sqrt(np.diag(self.kernel))
+        moved = rates.copy()
+        for block in self.blocks:
+            of = rates[block]
+            middle = (of.min() + of.max()) / 2
+            ends = np.where(of < middle, middle - c / 2, middle + c / 2)
+            moved[block] = np.where(np.abs(ends - of) <= within * deviation[block], ends, of)
+        from_centre = self.inverse @ (_centred(moved, self.blocks) - self.rates) - self.centre
+        found = self.root @ from_centre
+        spread = max(float(np.ptp(found[block])) for block in self.blocks)
+        # Errors that depend on each other cannot move all rates as they should.
+        return np.asarray(self.centre + from_centre * min(1, c / max(spread, TINY)))
+
     def refine(self, points: Points, chosen: np.ndarray, c: float, step: int) -> None:
         """Tighten the bounds of the chosen points by the step of this number."""
         start, s = points.rates[chosen], points.multipliers[chosen]

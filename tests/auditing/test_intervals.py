@@ -104,9 +104,10 @@ def test_groups_and_classes_without_rates_are_left_out() -> None:
         np.array([[3.0, 0.0, 0.0]]),
         np.zeros((1, 20)),
         np.array([[4.0] * 3 + [0.0] * 17]),
+        np.array([[4.0] * 10 + [0.0] * 10]),
     ],
     ids=["zero", "two zero", "two equal", "one of 4", "one of 16", "3 groups alike", "1 of 3 groups",
-         "20 groups alike", "3 of 20 groups"],
+         "20 groups alike", "3 of 20 groups", "10 of 20 groups"],
 )  # fmt: skip
 def test_intervals_hold_where_differences_tie(sizes: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intervals, "SIMULATED", 500)

@@ -151,8 +151,8 @@ def finished(problem: DecisionProblem, labels: Tensor) -> tuple[Tensor, bool]:
 def _by_adjusted_scores(problem: DecisionProblem) -> Tensor:
     """The best labels by adjusted scores, of those at several multiples of λ.
 
-    At expected counts, labels with the least J are those whose score -ℓ, plus a weighted sum of P(y, a | row),
-    is largest. Weights are fitted on some of the rows where there are many.
+    At expected counts, labels with the least J are those whose score -ℓ, plus a weighted sum of
+    P(y, a | row), is largest. Weights are fitted on some of the rows where there are many.
     """
     every = -(-problem.rows // TILT_ROWS)
     reward, cells = -problem.loss.float(), problem.imputed.float()

@@ -36,7 +36,9 @@ def labels_by_thresholds(problem: DecisionProblem, report: Report) -> Tensor:
             if len(moving) == 2 and best < before:
                 break  # single moves come first
             fixed = [tuned[g].at(chosen[g]) for g in there if g not in moving]
-            steps = [torch.arange(0, len(tuned[g].thresholds), EVERY if len(moving) > 1 else 1) for g in moving]
+            steps = [
+                torch.arange(0, len(tuned[g].thresholds), EVERY if len(moving) > 1 else 1) for g in moving
+            ]
             found, at = _best_of_grid(problem, fixed, [tuned[g] for g in moving], steps)
             if found < best - 1e-12:
                 best = found

@@ -30,7 +30,7 @@ class DecisionProblem:
     """J for one member: ``log_q`` is (rows, classes), ``imputed`` P(y, a | row), (rows, classes, groups).
 
     F is a function of the counts of each (y, a, ŷ), which differ between draws. Draws without a row in some
-    cell (y, a) are left out if others have all, as :class:`~pyro_fairvae.risks.expectation.ExpectedRisk` does.
+    cell (y, a) are left out if others have all, as in :class:`~pyro_fairvae.risks.expectation.ExpectedRisk`.
     """
 
     def __init__(

@@ -22,9 +22,10 @@ from pyro_fairvae.risks import RISKS, ComposedRisk, RiskSettings
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 
-# λ of decisions settled to a target, of what the risk exceeds it by. With the error a unit of risk never
-# costs more than a unit of error to remove, since no rate moves without as large a share of decisions.
+# λ of decisions settled to a target, of what the risk exceeds it by. A rate of some rows moves by δ if a
+# share δ of these rows are decided differently, which costs at most δ of error.
 BEYOND_TARGET = {"error": 1.0, "likelihood": 10.0}
+MOST_STARTS = 1000
 LEAST = 1e-12  # probability, of which a logarithm is taken
 
 
@@ -35,8 +36,8 @@ class JointRule:
     rule: str = option("descent", f"how labels are computed: {', '.join(RULES)}")
     decision_lambda: float | None = option(
         None,
-        "λ of the risk in the objective of the decision (default: the λ with which the member was trained, or "
-        "the risk beyond the target it was settled to)",
+        "λ of the risk in the objective of the decision (default: the λ with which the member was trained; "
+        "of one that is settled to a target, 1, for what the risk exceeds the target by)",
     )
     decision_risk: str | None = option(
         None, "risk in the objective of the decision (default: the one that the model was fitted with)"
@@ -53,8 +54,8 @@ class JointRule:
         choose("loss", self.loss, LOSSES)
         if self.decision_risk is not None:
             choose("decision_risk", self.decision_risk, RISKS)
-        for name in ("draws", "starts"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
+        require(1 <= self.starts <= MOST_STARTS, f"starts must be from 1 to {MOST_STARTS}, got {self.starts}.")
         check_seed(self.seed)
         require(
             self.decision_lambda is None or 0 <= self.decision_lambda < float("inf"),
@@ -67,8 +68,8 @@ class JointRule:
             return RISKS[self.decision_risk]
         require(
             fairness.risk in RISKS,
-            f"the risk {fairness.risk!r} of the model is a function of draws, for which each change of a label "
-            f"would cost a pass over the table; give decision_risk, one of {', '.join(RISKS)}.",
+            f"the risk {fairness.risk!r} of the model is a function of draws, for which each change of a "
+            f"label would cost a pass over the table; give decision_risk, one of {', '.join(RISKS)}.",
             "decision_risk",
         )
         return RISKS[fairness.risk].over(fairness.risk_classes)
@@ -115,8 +116,8 @@ class BelievedRows:
         if asked:
             imputed = fit.impute(table, imputer)[member]
         else:
-            x = table.to(fit.device, fit.dtype).x
-            imputed = torch.cat([believed_cells(heads, imputer)[member].cpu() for heads in fit.heads(x)])
+            heads_of_rows = fit.heads(table.x)
+            imputed = torch.cat([believed_cells(heads, imputer)[member].cpu() for heads in heads_of_rows])
         probability = fit.predict_proba(table.x)[member].double()
         return BelievedRows(probability, imputed.double(), fit.decide(table.x)[member])
 
@@ -159,26 +160,41 @@ class DecidedTogether:
     best: bool
 
 
-def decide_rows_together(
-    rows: BelievedRows,
-    rule: JointRule,
-    risk: ComposedRisk,
-    weight: tuple[float, float],
-    classes: np.ndarray,
-    groups: tuple[str, ...],
-    report: Report = silent,
-) -> DecidedTogether:
-    """Decide by a rule, with λ and ε as ``weight``, about rows whose classes and groups have these names."""
-    lambda_, target = weight
-    log_q = rows.probability.clamp(min=LEAST).log()
-    problem = DecisionProblem(
-        log_q, rows.imputed, risk, lambda_, rule.draws, rule.seed, rows.alone, rule.loss, target
-    )
-    decision = RULES[rule.rule](problem, report, rule.starts)
-    both = {"before": problem.rounded(), "after": decision.labels}
-    right = rows.imputed.sum(-1)
-    summary = pd.DataFrame(
-        {
+@dataclass(frozen=True)
+class JointProblem:
+    """Rows, the risk F of decisions about them, and λ and ε of the objective."""
+
+    rows: BelievedRows
+    risk: ComposedRisk
+    lambda_: float
+    target: float
+
+    @staticmethod
+    def of_fit(fit: Fit, member: int, table: Observed, rule: JointRule, asked: bool = True) -> JointProblem:
+        """For a member of a fit; errors of the rule are raised before the rows are looked at."""
+        risk, weight = rule.risk_of(fit.settings.fairness), rule.weight_in(fit, member)
+        return JointProblem(BelievedRows.of_fit(fit, member, table, asked), risk, *weight)
+
+    def decide(
+        self, rule: JointRule, classes: np.ndarray, groups: tuple[str, ...], report: Report = silent
+    ) -> DecidedTogether:
+        """Decide by a rule; ``classes`` and ``groups`` are their names."""
+        rows = self.rows
+        problem = DecisionProblem(
+            rows.probability.clamp(min=LEAST).log(),
+            rows.imputed,
+            self.risk,
+            self.lambda_,
+            rule.draws,
+            rule.seed,
+            rows.alone,
+            rule.loss,
+            self.target,
+        )
+        decision = RULES[rule.rule](problem, report, rule.starts)
+        both = {"before": problem.rounded(), "after": decision.labels}
+        right = rows.imputed.sum(-1)
+        summary = {
             name: {
                 "objective": problem.objective(labels),
                 "error": 1 - float(right.gather(-1, labels.unsqueeze(-1)).mean()),
@@ -186,19 +202,18 @@ def decide_rows_together(
             }
             for name, labels in both.items()
         }
-    ).T
-    return DecidedTogether(
-        classes[decision.labels.numpy()],
-        classes[problem.rounded().numpy()],
-        int((decision.labels != problem.rounded()).sum()),
-        summary,
-        _rates(rows.imputed, both, classes, groups),
-        rule.rule,
-        risk.name,
-        lambda_,
-        target,
-        decision.best,
-    )
+        return DecidedTogether(
+            classes[decision.labels.numpy()],
+            classes[problem.rounded().numpy()],
+            int((decision.labels != problem.rounded()).sum()),
+            pd.DataFrame(summary).T,
+            _rates(rows.imputed, both, classes, groups),
+            rule.rule,
+            self.risk.name,
+            self.lambda_,
+            self.target,
+            decision.best,
+        )
 
 
 def _rates(

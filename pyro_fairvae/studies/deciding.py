@@ -18,7 +18,7 @@ from pyro_fairvae.base.reports import Report, silent
 from pyro_fairvae.data import Missingness, Splits, hide
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.decisions.joint_objective import LOSSES
-from pyro_fairvae.evaluation.joint_decisions import BelievedRows, JointRule, decide_rows_together
+from pyro_fairvae.evaluation.joint_decisions import JointProblem, JointRule
 from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
 from pyro_fairvae.risks.custom import without_imports
 from pyro_fairvae.schema.observed import Observed
@@ -81,15 +81,12 @@ def label_rows(
 ) -> LabelledRows:
     """Labels of the rows of ``table`` that lower error and expected risk together."""
     fit = model.fit
-    risk = config.risk_of(fit.settings.fairness)
     member = model.selected
     if config.member is not None or config.lambda_ is not None:
         member = member_number(fit.lambdas, config.member, config.lambda_, "the model")
-    weight = config.weight_in(fit, member)
-    rows = BelievedRows.of_fit(fit, member, table)
+    problem = JointProblem.of_fit(fit, member, table, config)
     codes = np.arange(table.classes)
-    names = table.group_attributes.group_names
-    together = decide_rows_together(rows, config, risk, weight, codes, names, report)
+    together = problem.decide(config, codes, table.group_attributes.group_names, report)
     results = {
         "rule": config.rule,
         "member": member,
@@ -104,8 +101,8 @@ def label_rows(
     return LabelledRows(
         torch.from_numpy(together.decisions),
         torch.from_numpy(together.alone),
-        rows.probability,
-        rows.imputed,
+        problem.rows.probability,
+        problem.rows.imputed,
         results,
     )
 

@@ -55,7 +55,9 @@ class JointRule:
         if self.decision_risk is not None:
             choose("decision_risk", self.decision_risk, RISKS)
         require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
-        require(1 <= self.starts <= MOST_STARTS, f"starts must be from 1 to {MOST_STARTS}, got {self.starts}.")
+        require(
+            1 <= self.starts <= MOST_STARTS, f"starts must be from 1 to {MOST_STARTS}, got {self.starts}."
+        )
         check_seed(self.seed)
         require(
             self.decision_lambda is None or 0 <= self.decision_lambda < float("inf"),

@@ -16,6 +16,7 @@ STARTS = 8  # of descent, unless given
 SWEEPS = 100  # over all rows, at most, from each start
 TINY = 1e-12  # a change that lowers J by less does not
 MISSES = 48  # changes in a row that no longer help, after which all are evaluated anew
+MOST_AT_ONCE = 4096  # changes that are applied together
 PAIRED = 40  # changes that are tried in pairs: those that alone raise J least
 TILTS = (0.05, 0.2, 0.5, 1.0, 2.0)  # multiples of λ at which adjusted scores start
 TILT_ROWS = 1 << 14  # at most, on which their adjustments are fitted
@@ -26,8 +27,8 @@ SHAKEN, MOST_SHAKEN = 0.1, 64  # share of the rows whose labels are drawn anew f
 def descend(problem: DecisionProblem, labels: Tensor) -> tuple[Tensor, float]:
     """Labels from which no single change lowers J, nor any of the likeliest pairs, and their J.
 
-    Each sweep evaluates every change alone, then applies those that lower J in the order of their gain, each
-    evaluated again before it is applied. Where none is left, pairs of changes are tried.
+    Each sweep evaluates every change alone, then applies those that lower J in the order of their gain, as far
+    as they still do after the earlier ones. Where none is left, pairs of changes are tried.
     """
     labels = labels.clone()
     counts = problem.counts(labels)
@@ -65,27 +66,33 @@ def _apply(
     to: Tensor,
     gains: Tensor,
 ) -> None:
-    """Apply changes one after another, each if it still helps; ``labels`` and ``counts`` are changed."""
-    missed = 0
-    for row, aim in zip(rows.unsqueeze(-1), to.unsqueeze(-1), strict=True):
-        value = float(problem.after_changes(labels, counts, row[None], aim[None]))
-        if value >= now - TINY:
-            missed += 1
-            if missed == MISSES:
-                return
-            continue
-        missed = 0
-        _move(problem, labels, counts, row, aim)
-        now = float(problem.penalty(problem.fairness(counts)))
+    """Apply changes in order, many at a time as long as they gain at least half of what each gained alone.
+
+    Where two no longer do, single changes that still help are applied. ``labels`` and ``counts`` are changed.
+    """
+    start, size, missed = 0, MOST_AT_ONCE, 0
+    while start < len(rows) and missed < MISSES:
+        some = slice(start, start + size)
+        added = problem.loss_added(labels, rows[None, some], to[None, some])
+        value = float(problem.after_changes(labels, counts, rows[None, some], to[None, some]))
+        least = TINY if size == 1 else float(gains[some].sum()) / 2
+        if value < now - least:
+            _move(problem, labels, counts, rows[some], to[some])
+            now = value - float(added)
+            start, size, missed = start + size, min(2 * size, MOST_AT_ONCE), 0
+        elif size > 1:
+            size //= 2
+        else:
+            start, missed = start + 1, missed + 1
 
 
 def _move(problem: DecisionProblem, labels: Tensor, counts: Tensor, rows: Tensor, to: Tensor) -> None:
-    sample = torch.arange(len(counts))
-    for row, aim in zip(rows.tolist(), to.tolist(), strict=True):
-        cell = problem.cells[:, row].long()
-        counts[sample, cell, int(labels[row])] -= 1
-        counts[sample, cell, aim] += 1
-        labels[row] = aim
+    cells = problem.cells[:, rows].long() * problem.classes
+    flat = counts.view(len(counts), -1)
+    one = torch.ones((), dtype=counts.dtype)
+    flat.scatter_add_(1, cells + labels[rows], -one.expand(cells.shape))
+    flat.scatter_add_(1, cells + to, one.expand(cells.shape))
+    labels[rows] = to
 
 
 def _swap(problem: DecisionProblem, labels: Tensor, counts: Tensor, now: float) -> bool:
@@ -116,8 +123,9 @@ def best_labels(problem: DecisionProblem, starts: int, report: Report) -> tuple[
     """The best labels found by descent from so many ``starts``, and whether none are better.
 
     Descent starts from rounding, from labels by group thresholds where there are two classes, from adjusted
-    scores, and then from the best so far with some labels drawn anew. The first ones count even where they
-    are more than ``starts``. Of a small table all labels are tried that could be the best, instead.
+    scores, from one class for all where that is better than rounding, and then from the best so far with some
+    labels drawn anew. The first ones count even where they are more than ``starts``. Of a small table all
+    labels are tried that could be the best, instead.
     """
     exact = exact_search(problem, problem.rounded())
     if exact is not None:
@@ -128,6 +136,9 @@ def best_labels(problem: DecisionProblem, starts: int, report: Report) -> tuple[
         first.append(("thresholds", labels_by_thresholds(problem, report)))
     if problem.weight > 0:
         first.append(("adjusted scores", _by_adjusted_scores(problem)))
+    same = [torch.full((problem.rows,), c) for c in range(problem.classes)]
+    if problem.objective(constant := min(same, key=problem.objective)) < problem.objective(first[0][1]):
+        first.append(("one class", constant))
     best, value = min(((start, problem.objective(start)) for _, start in first), key=lambda found: found[1])
     noise = torch.Generator().manual_seed(derive_seed(problem.seed, 1))
     for number in range(starts):

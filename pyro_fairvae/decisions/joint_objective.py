@@ -138,10 +138,10 @@ class DecisionProblem:
             moved = flat.expand(len(some), *flat.shape).clone()
             moved.scatter_add_(-1, index.flatten(-2), step.expand_as(index).flatten(-2))
             penalty = self.penalty(self.fairness(moved.view(len(some), *counts.shape)))
-            pieces.append(penalty + self._loss_added(labels, some, aims))
+            pieces.append(penalty + self.loss_added(labels, some, aims))
         return torch.cat(pieces)
 
-    def _loss_added(self, labels: Tensor, rows: Tensor, to: Tensor) -> Tensor:
+    def loss_added(self, labels: Tensor, rows: Tensor, to: Tensor) -> Tensor:
         """By how much the mean loss rises, (changes,)."""
         return (self.loss[rows, to] - self.loss[rows, labels[rows]]).sum(-1) / self.rows
 

@@ -1,9 +1,9 @@
 """Decisions about the test rows of Adult together, by each rule, beside decisions about each row alone.
 
 One run trains a frontier on Adult (gender, withheld sparsely). Test rows state their group as the others do,
-and no label. For each rule: seconds of processor time, objective, expected error and risk as imputed, and error and DEO in
-truth. With --rows the rules instead decide about rows of a simulation, whose number grows, to see what a
-row costs.
+and no label. For each rule: seconds of processor time, objective, expected error and risk as imputed, and
+error and DEO in truth. With --rows the rules instead decide about rows of a simulation, whose number grows,
+to see what a row costs.
 
   python benchmarks/together.py --seeds 3 --epochs 10
   python benchmarks/together.py --rows 1000 10000 100000

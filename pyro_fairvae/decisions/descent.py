@@ -27,8 +27,9 @@ SHAKEN, MOST_SHAKEN = 0.1, 64  # share of the rows whose labels are drawn anew f
 def descend(problem: DecisionProblem, labels: Tensor) -> tuple[Tensor, float]:
     """Labels from which no single change lowers J, nor any of the likeliest pairs, and their J.
 
-    Each sweep evaluates every change alone, then applies those that lower J in the order of their gain, as far
-    as they still do after the earlier ones. Where none is left, pairs of changes are tried.
+    Each sweep evaluates every change alone, then applies those that lower J in the order of their gain, as
+    far as they still do after the earlier ones. Where none is left, pairs of changes are tried. The number
+    of sweeps is bounded, so that large tables may have a change left that lowers J by next to nothing.
     """
     labels = labels.clone()
     counts = problem.counts(labels)

@@ -68,7 +68,7 @@ class DataFolder:
 
 
 def add_options(
-    parser: argparse.ArgumentParser,
+    parser: argparse._ActionsContainer,
     cls: type,
     leave_out: Sequence[str] = (),
     exclusive: Sequence[str] = (),

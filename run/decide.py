@@ -4,6 +4,7 @@ Labels the rows of a table, DATA, by a model of ``fairvae fit`` or ``fairvae tra
 groups are used where the table has them. Without DATA it labels a part of the data of a ``fairvae train``
 run, and writes decisions-PART.csv and decisions-PART.json to the folder of the run. Every rule starts from
 the rounded probabilities of the classifier; the objective and the metrics of both labellings are printed.
+fairvae predict --rule writes the same kind of decisions in the form of predictions, and minimises the error.
 
 Examples:
   fairvae decide model new.csv --out decisions.csv

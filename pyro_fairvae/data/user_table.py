@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import is_missing, word_of
+from pyro_fairvae.data.coded_columns import code_groups, code_labels, is_missing, word_of
 from pyro_fairvae.data.splits import stratified_share
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
@@ -77,6 +78,30 @@ class CodedTable:
                 else _described(proxies, self.proxies, "proxy ({})")
             ),
         }
+
+
+def stated_rows(
+    x: torch.Tensor,
+    y: Any,
+    sensitive_features: Any,
+    encoder: TableEncoder,
+    classes: np.ndarray,
+    attributes: Attributes,
+    missing_values: Sequence[Any] = (),
+) -> Observed:
+    """Encoded rows of a model's table, with labels and groups, where they are given, as the model knows them.
+
+    ``x`` may have further columns, which are left out.
+    """
+    y_obs, a_obs = np.full(len(x), len(classes)), np.full(len(x), attributes.outcomes - 1)
+    if y is not None:
+        y_obs, _ = code_labels(y, classes)
+        require(len(y_obs) == len(x), f"X has {len(x)} rows, but y {len(y_obs)}.")
+    if sensitive_features is not None:
+        a_obs = code_groups(sensitive_features, missing_values, attributes).outcomes
+        require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
+    width = encoder.columns.width
+    return CodedTable(x[:, :width].numpy(), y_obs, a_obs, encoder, classes, attributes).observed()
 
 
 def _described(table: pd.DataFrame, encoder: TableEncoder, kind: str = "{}") -> list[dict[str, Any]]:

@@ -22,10 +22,9 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
-from pyro_fairvae.data.coded_columns import code_groups, code_labels
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.table_encoder import names_of
-from pyro_fairvae.data.user_table import CodedTable
+from pyro_fairvae.data.user_table import stated_rows
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import TARGETS, check_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
@@ -34,6 +33,7 @@ from pyro_fairvae.estimator.table_classifier import TableClassifier, Withholding
 from pyro_fairvae.estimator.validation import (
     random_seed,
 )
+from pyro_fairvae.evaluation.joint_decisions import JointProblem, JointRule
 from pyro_fairvae.evaluation.selection import (
     imputed_cells,
     metric_of,
@@ -614,18 +614,9 @@ class FairSSVAEClassifier(TableClassifier):
         return self._observed(self._encoded(X), y, sensitive_features)
 
     def _observed(self, x: torch.Tensor, y: Any, sensitive_features: Any) -> Observed:
-        y_obs = np.full(len(x), len(self.classes_))
-        a_obs = np.full(len(x), self.attributes_.outcomes - 1)
-        if y is not None:
-            y_obs, _ = code_labels(y, self.classes_)
-            require(len(y_obs) == len(x), f"X has {len(x)} rows, but y {len(y_obs)}.")
-        if sensitive_features is not None:
-            a_obs = code_groups(sensitive_features, self.missing_values, self.attributes_).outcomes
-            require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
-        table = CodedTable(
-            x[:, : self.encoder_.columns.width].numpy(), y_obs, a_obs, self.encoder_, self.classes_,
-            self.attributes_,
-        ).observed()  # fmt: skip
+        table = stated_rows(
+            x, y, sensitive_features, self.encoder_, self.classes_, self.attributes_, self.missing_values
+        )
         return table if self.scores_ is None else replace(table, x=x, columns=self.scores_.with_scores)
 
     def _encoded(self, X: Any) -> torch.Tensor:
@@ -635,6 +626,10 @@ class FairSSVAEClassifier(TableClassifier):
 
     def _decider(self) -> Fit:
         return self.fit_
+
+    def _joint(self, X: Any, sensitive_features: Any, rule: JointRule) -> JointProblem:
+        table = self._observed(self._encoded(X), None, sensitive_features)
+        return JointProblem.of_fit(self.fit_, self.selected_, table, rule, sensitive_features is not None)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:

@@ -18,8 +18,10 @@ from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
+from pyro_fairvae.channels.priors import channel, columns_given
 from pyro_fairvae.data.given_rows import unmasked
 from pyro_fairvae.data.table_encoder import names_of
+from pyro_fairvae.data.user_table import stated_rows
 from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
 from pyro_fairvae.estimator.cross_fitted import CrossFitted
 from pyro_fairvae.estimator.imputation import (
@@ -33,6 +35,7 @@ from pyro_fairvae.estimator.imputation import (
 from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import random_seed
+from pyro_fairvae.evaluation.joint_decisions import BelievedRows, JointProblem, JointRule
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.stored_draws import keep_calibrated
@@ -446,6 +449,37 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         inputs = self._inputs(X)
         label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
         return adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
+
+    def _joint(self, X: Any, sensitive_features: Any, rule: JointRule) -> JointProblem:
+        target = self.frontier_["target"][self.selected_]
+        risk = rule.risk_of(RiskSettings(risk=self.risk))
+        weight = rule.weight_of(None, None if np.isnan(target) else float(target))
+        inputs = self._inputs(X)
+        label = self._labels(X, inputs)
+        imputed = cells = self._cells(inputs, label)
+        if sensitive_features is not None:
+            x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
+            described = (self.encoder_, self.classes_, self.attributes_, self.missing_values)
+            stated = stated_rows(x, None, sensitive_features, *described).a_obs.numpy()
+            imputed = cells * self._chance_of_stating()[:, stated].T[:, None]
+            imputed = imputed / imputed.sum((1, 2), keepdims=True).clip(min=1e-300)
+        alone = adjusted(label, cells, self._adjustment[self.selected_]).argmax(1)
+        rows = BelievedRows(*map(torch.from_numpy, (label, imputed, alone)))
+        return JointProblem(rows, risk, *weight)
+
+    def _chance_of_stating(self) -> np.ndarray:
+        """P(ã|a) at posterior means, (groups, outcomes).
+
+        Where withholding depends on more than the group, ∅ is taken to tell nothing.
+        """
+        attributes = self.attributes_
+        of_group, of_outcome = attributes.group_parts[:, None], attributes.outcome_parts[None]
+        withheld = of_outcome == [len(values) for values in attributes.values]
+        if names_of(self.withholding_depends_on) or columns_given(attributes, self.prior_a):
+            return np.all((of_group == of_outcome) | withheld, axis=2).astype(float)
+        of, rates = channel("a", attributes, self.prior_a), self.posterior_["a"]
+        means = [[rates[row.label][outcome]["mean"] for outcome in row.outcomes] for row in of.rows]
+        return of.matrix([torch.tensor(row).double() for row in means]).numpy()
 
     def _labels(self, X: Any, inputs: np.ndarray) -> np.ndarray:
         """P(y|x), (rows, classes)."""

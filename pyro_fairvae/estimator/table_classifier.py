@@ -22,6 +22,7 @@ from pyro_fairvae.data.given_rows import in_one_order, unmasked
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, names_of, without_columns
 from pyro_fairvae.data.user_table import CodedTable
+from pyro_fairvae.estimator.decides_together import DecidesTogether
 from pyro_fairvae.estimator.state import stored_model
 from pyro_fairvae.estimator.validation import (
     NOBODY,
@@ -58,7 +59,7 @@ class GivenTable:
         return self.coded.summary(self.features, self.proxies) | counts
 
 
-class TableClassifier(ClassifierMixin, BaseEstimator):
+class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
     """A classifier whose decision is the class with the largest score."""
 
     classes_: np.ndarray

@@ -28,6 +28,7 @@ from pyro_fairvae.report.text import (
     suggestion_table,
     withholding_table,
 )
+from pyro_fairvae.report.together import together_table
 from pyro_fairvae.report.withholding import draw_check, draw_effects
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "results_table",
     "rows_judged_on",
     "suggestion_table",
+    "together_table",
     "withholding_table",
     "write_model_page",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,11 +15,15 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.messages import first_line
+from pyro_fairvae.base.options import build
+from pyro_fairvae.base.reports import Report, silent
 from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_encoder import TableEncoder, names_of
+from pyro_fairvae.data.user_table import stated_rows
+from pyro_fairvae.evaluation.joint_decisions import DecidedTogether, JointProblem, JointRule
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import channel_of_groups
 from pyro_fairvae.inference.settings import Settings
@@ -165,6 +169,37 @@ class StoredModel:
         assert isinstance(self.columns, TableEncoder)
         x = torch.from_numpy(self.columns.encode(table))
         return x if self.scores is None else self.scores.to_rows(x)
+
+    def decide_together(
+        self,
+        table: pd.DataFrame,
+        sensitive_features: Any = None,
+        *,
+        report: Report = silent,
+        **options: Any,
+    ) -> DecidedTogether:
+        """Decide about all rows of a table together, to a low expected error and unfairness of these rows.
+
+        Parameters and result are those of :meth:`.FairSSVAEClassifier.decide_together`. The table has the
+        model's columns by name.
+        """
+        rule = build(JointRule, options)
+        require(
+            isinstance(self.decider, Fit),
+            "its decisions are those of boosted trees; open it by FairDecisions.load, which decides "
+            "together, too.",
+        )
+        require(self.knows_groups, "the model was fitted without sensitive_features and knows no groups.")
+        require(len(table) > 0, "the table has 0 rows; give at least one.")
+        x = self.encode(table)
+        assert isinstance(self.columns, TableEncoder)
+        missing_values = (self.parameters or {}).get("missing_values", ())
+        described = (self.columns, self.classes, self.attributes, missing_values)
+        rows = stated_rows(x, None, sensitive_features, *described)
+        if self.scores is not None:
+            rows = replace(rows, x=x, columns=self.scores.with_scores)
+        problem = JointProblem.of_fit(self.fit, self.selected, rows, rule, sensitive_features is not None)
+        return problem.decide(rule, self.classes, self.attributes.group_names, report)
 
     def save(
         self,

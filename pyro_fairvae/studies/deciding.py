@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.errors import choose
 from pyro_fairvae.base.files import write_csv, write_json
 from pyro_fairvae.base.options import option
 from pyro_fairvae.base.reports import Report, silent
-from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data import Missingness, Splits, hide
 from pyro_fairvae.data.coded_columns import word_of
-from pyro_fairvae.decisions.rules import RULES, DecisionProblem
+from pyro_fairvae.decisions.joint_objective import LOSSES
+from pyro_fairvae.evaluation.joint_decisions import JointProblem, JointRule
 from pyro_fairvae.evaluation.metrics import evaluate, evaluate_expected
-from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.custom import without_imports
-from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel
 from pyro_fairvae.studies.members import check_choice, member_number
@@ -31,33 +30,27 @@ RUN_PARTS = ("test", "validation")
 
 
 @dataclass(frozen=True)
-class DecideConfig:
+class DecideConfig(JointRule):
     """The rows to label, the member, and the rule."""
 
+    loss: str = option(
+        "likelihood",
+        f"loss in the objective of the decision: {', '.join(LOSSES)} (-log q(y|x), as in the paper)",
+    )
     part: str = option("test", "rows of a run to label: test (groups unknown) or validation (as masked)")
-    rule: str = option("descent", f"how labels are computed: {', '.join(RULES)}")
     member: int | None = option(
         None, "label by the member with this number, 0 first (default: the one chosen on validation)"
     )
     lambda_: float | None = option(
         None, "label by the member with this λ (default: the one chosen on validation)"
     )
-    decision_lambda: float | None = option(
-        None, "λ in the objective of the decision (default: the λ with which the member was trained)"
-    )
-    draws: int = option(100, "draws of groups and labels for the expected risk")
-    seed: int = option(0, "seed of the draws")
 
     def __post_init__(self) -> None:
+        if self.rule == "round":  # its name in earlier versions
+            object.__setattr__(self, "rule", "rounding")
+        super().__post_init__()
         choose("part", self.part, RUN_PARTS)
-        choose("rule", self.rule, RULES)
-        require(self.draws >= 1, f"draws must be at least 1, got {self.draws}.")
-        check_seed(self.seed)
         check_choice(self.member, self.lambda_)
-        require(
-            self.decision_lambda is None or 0 <= self.decision_lambda < float("inf"),
-            f"decision_lambda must be finite and not negative, got {self.decision_lambda}.",
-        )
 
 
 @dataclass(frozen=True)
@@ -91,26 +84,27 @@ def label_rows(
     member = model.selected
     if config.member is not None or config.lambda_ is not None:
         member = member_number(fit.lambdas, config.member, config.lambda_, "the model")
-    weight = fit.lambdas[member] if config.decision_lambda is None else config.decision_lambda
-    risk = fit.settings.fairness.chosen()
-    require(isinstance(risk, ComposedRisk), f"decisions need a composed risk, not {risk.name!r}.")
-    assert isinstance(risk, ComposedRisk)
-    log_q = fit.predict_proba(table.x)[member].double().clamp(min=1e-12).log()
-    # Here every row needs a distribution to draw its group from, even if training needed none.
-    imputer = fit.settings.fairness.imputer
-    imputed = fit.impute(table, STANDS_IN.get(imputer, imputer))[member]
-    start = fit.decide(table.x)[member]
-    problem = DecisionProblem(log_q, imputed, risk, weight, config.draws, config.seed, start)
-    decision = RULES[config.rule](problem, report)
-    rounded = problem.rounded()
+    problem = JointProblem.of_fit(fit, member, table, config)
+    codes = np.arange(table.classes)
+    together = problem.decide(config, codes, table.group_attributes.group_names, report)
     results = {
         "rule": config.rule,
         "member": member,
-        "lambda": weight,
-        "changed": int((decision.labels != rounded).sum()),
-        "objective": {"rounded": decision.before, "decided": decision.after},
+        "lambda": together.lambda_,
+        "target": together.target,
+        "changed": together.changed,
+        "objective": {
+            "rounded": together.summary["objective"]["before"],
+            "decided": together.summary["objective"]["after"],
+        },
     }
-    return LabelledRows(decision.labels, rounded, log_q.exp(), imputed, results)
+    return LabelledRows(
+        torch.from_numpy(together.decisions),
+        torch.from_numpy(together.alone),
+        problem.rows.probability,
+        problem.rows.imputed,
+        results,
+    )
 
 
 def decide_run(

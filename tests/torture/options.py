@@ -45,7 +45,7 @@ FLAGS: dict[str, dict[str, st.SearchStrategy[str] | str | None]] = {
             "max-disparity": NUMBER, "trunk": TEXT, "set": TEXT, "epochs": NUMBER, "holdout": NUMBER,
             "seed": NUMBER,
             "device": TEXT, "threads": NUMBER, "out": PLACE, "suggest": SWITCH, "overwrite": SWITCH},
-    "predict": {**MEMBER, "groups": SWITCH, "keep": NAMES, "out": PLACE},
+    "predict": {**MEMBER, "groups": SWITCH, "keep": NAMES, "rule": TEXT, "group": NAMES, "out": PLACE},
     "audit": {**MEMBER, "label": TEXT, "group": NAMES, "decisions": TEXT, "depends-on": TEXT,
         "confidence": NUMBER,
               "withholding-depends-on": NAMES, "out": PLACE},

@@ -117,6 +117,9 @@ for _row in (
     Measure(RISKS["disparate_impact"], metrics.disparate_impact, "disparate impact"),
     Measure(RISKS["chi2"], metrics.chi2, "chi2"),
     Measure(RISKS["mutual_information"], metrics.mutual_information, "mutual information"),
+    Measure(RISKS["chi2_given_label"], metrics.chi2_given_label, "chi2 given label"),
+    Measure(RISKS["mutual_information_given_label"], metrics.mutual_information_given_label,
+            "mutual information given label"),
 ):
     _join(_row)
 # fmt: on

@@ -1,5 +1,6 @@
 """Figures, tables and pages; the only package that imports matplotlib."""
 
+from pyro_fairvae.report.curves import curve_lines, curve_table, draw_curve
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
     draw_channel,
@@ -23,6 +24,7 @@ from pyro_fairvae.report.text import (
     members_in_words,
     posterior_table,
     prior_table,
+    rate_lines,
     results_table,
     rows_judged_on,
     suggestion_table,
@@ -34,10 +36,13 @@ __all__ = [
     "align",
     "channels_table",
     "check_lines",
+    "curve_lines",
+    "curve_table",
     "decision_table",
     "dependence_table",
     "draw_channel",
     "draw_check",
+    "draw_curve",
     "draw_effects",
     "draw_faces",
     "draw_frontier",
@@ -53,6 +58,7 @@ __all__ = [
     "members_in_words",
     "posterior_table",
     "prior_table",
+    "rate_lines",
     "results_table",
     "rows_judged_on",
     "suggestion_table",

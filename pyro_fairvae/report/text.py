@@ -165,10 +165,11 @@ def withholding_table(posterior: PosteriorSummary, depends_on: Sequence[str] = (
         given: Mapping[str, Any] = rate
         numbers += [f"{given[key]:.3f}" if key in given else "–" for key in known]
         lines.append([label, greek.get(label, ""), *numbers])
-    return _with_check_and_effects(posterior, depends_on, align(lines))
+    return with_check_and_effects(posterior, depends_on, align(lines))
 
 
-def _with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[str], table: str) -> str:
+def with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[str], table: str) -> str:
+    """A table of rates between what the check says, and notes, warnings and effects."""
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
     effects = effects_table(posterior["effects"])
     return (
@@ -219,11 +220,16 @@ def channels_table(
 
     Check and effects are shown as in :func:`withholding_table`.
     """
+    return with_check_and_effects(posterior, depends_on, align(rate_lines(channels)))
+
+
+def rate_lines(channels: pd.DataFrame) -> list[list[str]]:
+    """The lines of :func:`channels_table`, titles first."""
     lines = [["withheld by", "", "rate", "5 %", "95 %"]]
     for _, line in channels.iterrows():
         numbers = [f"{line[name]:.3f}" for name in ("withheld", "low", "high")]
         lines.append([str(line["what"]), str(line["of"]), *numbers])
-    return _with_check_and_effects(posterior, depends_on, align(lines))
+    return lines
 
 
 def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:

@@ -13,7 +13,7 @@ from pyro_fairvae.schema.arrays import Floats, Integers
 
 FEWEST_STATED = 50  # numbers, from which levels are made
 FEWEST_IN_LEVEL = 10
-MOST_LEVELS = 64
+FEWEST_LEVELS, MOST_LEVELS = 3, 64
 
 
 @dataclass(frozen=True)

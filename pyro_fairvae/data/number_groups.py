@@ -76,6 +76,24 @@ def _numbers(column: pd.Series, missing_values: Sequence[Any], what: str) -> Flo
     return numbers
 
 
+def in_ranges(groups: StatedGroups, most: int) -> StatedGroups:
+    """Groups that are levels of a number, merged into at most ``most`` ranges; other groups as they are."""
+    levels = groups.attributes.levels
+    if levels is None:
+        return groups
+    merged = levels.merged(most)
+    of = np.append(merged.code(np.array(levels.centres)), len(merged.centres))
+    (name,) = groups.attributes.names
+    return StatedGroups(of[groups.outcomes], Attributes.of_number(merged, name))
+
+
+def summed_over(probabilities: np.ndarray, levels: Levels, ranges: Levels) -> np.ndarray:
+    """Probabilities of levels, (rows, levels), as those of the ranges that they were merged into."""
+    summed = np.zeros((len(probabilities), len(ranges.centres)))
+    np.add.at(summed.T, ranges.code(np.array(levels.centres)), probabilities.T)
+    return summed
+
+
 def check_levels(levels: Any) -> None:
     """Refuse what is no number of levels; None stands for groups."""
     whole = isinstance(levels, (int, np.integer)) and not isinstance(levels, bool)

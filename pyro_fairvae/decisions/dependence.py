@@ -29,6 +29,7 @@ FIRST, LAST = 0.03, 1e4  # λ
 RATIO, LEAST_RATIO = 1.25, 1.01  # of two λ in a row, smaller where Newton's method does not arrive
 GROWS = 1.5  # power of the ratio after an arrival
 STEPS, ARRIVED = 8, 3e-3  # of Newton's method; share of people by which sums may miss those of their decisions
+TRIED = 150  # λ at most, on the way up
 BISECTIONS = 7
 OF_DERIVATIVE = 1 << 12  # rows, at most, by which it is estimated how decisions change with ν
 MOST_LOST = 0.8  # share of a sum that a step may take away: F has no derivative at 0
@@ -66,7 +67,9 @@ def bound_dependence(
     high: list[Tensor] = []
     before, sums = scores.new_tensor([FIRST]), rows.sums(rows.softened(nothing))
     multiplier, ratio = before, RATIO
-    while len(low) < len(aims) and multiplier < LAST and ratio > LEAST_RATIO:
+    for _ in range(TRIED):
+        if len(low) == len(aims) or multiplier > LAST or ratio < LEAST_RATIO:
+            break
         solution, after, arrived = rows.solve(multiplier, sums)
         if not arrived:
             ratio **= 0.5

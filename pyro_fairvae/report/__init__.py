@@ -1,6 +1,6 @@
 """Figures, tables and pages; the only package that imports matplotlib."""
 
-from pyro_fairvae.report.curves import curve_lines, curve_table, draw_curve
+from pyro_fairvae.report.curves import CURVE_MEANS, curve_lines, curve_table, draw_curve
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
     draw_channel,
@@ -33,6 +33,7 @@ from pyro_fairvae.report.text import (
 from pyro_fairvae.report.withholding import draw_check, draw_effects
 
 __all__ = [
+    "CURVE_MEANS",
     "align",
     "channels_table",
     "check_lines",

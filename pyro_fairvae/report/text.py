@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 
 from pyro_fairvae.base.messages import in_one_line
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.evaluation.measures import AUDITED
+from pyro_fairvae.evaluation.measures import AUDITED, in_unit, titled
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary, withheld_groups
 from pyro_fairvae.posterior.withholding_check import (
@@ -41,12 +41,12 @@ def results_table(results: dict[str, Any]) -> str:
     """λ, and error and unfairness on test, a line for each member; the chosen one is starred."""
     chosen = results["metric"]
     metrics = tuple(dict.fromkeys(("error", chosen, "deo", "deo_floor", *AUDITED)))
-    titles = [f"{name.replace('_', ' ')} %" for name in metrics]
+    titles = [titled(name) for name in metrics]
     title, names = members_in_words(pd.DataFrame(results["members"]))
-    lines = [[title, *titles, "validation error %", f"validation {chosen.replace('_', ' ')} %", ""]]
+    lines = [[title, *titles, "validation error %", f"validation {titled(chosen)}", ""]]
     for k, member in enumerate(results["members"]):
-        tested = [_percent(member["test"][name]) for name in metrics]
-        validated = [_percent(member["val"][name]) for name in ("error", chosen)]
+        tested = [in_unit(name, member["test"][name]) for name in metrics]
+        validated = [in_unit(name, member["val"][name]) for name in ("error", chosen)]
         star = "*" if k == results["selected"] else ""
         lines.append([names[k], *tested, *validated, star])
     return (
@@ -198,10 +198,10 @@ def frontier_table(
     """Error and disparity of each member, the chosen one starred; ``judged_on`` says on which rows."""
     title, names = members_in_words(frontier)
     spread, of_spread, note = spread_columns(frontier)
-    lines = [[title, "error %", f"{metric.replace('_', ' ')} %", *of_spread, ""]]
+    lines = [[title, "error %", titled(metric), *of_spread, ""]]
     for k, (name, (_, member)) in enumerate(zip(names, frontier.iterrows(), strict=True)):
-        numbers = [_percent(member[column]) for column in ("error", "disparity", *spread)]
-        lines.append([name, *numbers, "*" if k == selected else ""])
+        numbers = [in_unit(metric, member[column]) for column in ("disparity", *spread)]
+        lines.append([name, _percent(member["error"]), *numbers, "*" if k == selected else ""])
     return align(lines) + f"\n(on {judged_on}, groups as imputed; {note}; * is the member that decides)"
 
 

@@ -86,6 +86,13 @@ class Levels:
         """The level of each number."""
         return np.searchsorted(np.array(self.edges), numbers, side="right").astype(np.int64)
 
+    def merged(self, most: int) -> Levels:
+        """At most ``most`` levels, each made of as many neighbouring ones as the others, or one more."""
+        of = np.arange(len(self.centres)) * min(most, len(self.centres)) // len(self.centres)
+        edges = [edge for edge, below, above in zip(self.edges, of, of[1:], strict=False) if below < above]
+        centres = [float(np.array(self.centres)[of == level].mean()) for level in range(of[-1] + 1)]
+        return Levels(tuple(edges), tuple(centres))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The levels in words."""

@@ -399,6 +399,8 @@ class FairSSVAEClassifier(TableClassifier):
             "withholding_depends_on": names_of(self.withholding_depends_on),
         }
         given = dict(self.options or {})
+        if self.group_levels is not None and self.lambdas is not None and _is_dependence(self._chosen_risk()):
+            parameters["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
         twice = sorted((parameters.keys() - {"pieces"}) & given.keys())
         require(
             not twice,
@@ -699,3 +701,7 @@ class FairSSVAEClassifier(TableClassifier):
             content, arrays = state["fit_"]
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))
+
+
+def _is_dependence(risk: str) -> bool:
+    return risk in RISKS and RISKS[risk].dependence

@@ -1,6 +1,6 @@
 """Figures, tables and pages; the only package that imports matplotlib."""
 
-from pyro_fairvae.report.curves import CURVE_MEANS, curve_lines, curve_table, draw_curve
+from pyro_fairvae.report.curves import CURVE_MEANS, curve_lines, curve_table, draw_curve, draw_recovered
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
     draw_channel,
@@ -49,6 +49,7 @@ __all__ = [
     "draw_frontier",
     "draw_prior_study",
     "draw_ranks",
+    "draw_recovered",
     "draw_study_metrics",
     "draw_training",
     "draw_yardstick",

@@ -54,6 +54,27 @@ def draw_curve(path: Path, curve: pd.DataFrame, name: str) -> None:
     write_figure(figure, path)
 
 
+def draw_recovered(path: Path, found: Sequence[tuple[str, str, pd.DataFrame]]) -> None:
+    """Recovered curves with their bands, a colour for each seed, a panel for each level of missingness."""
+    figure = blank_figure(max(5.4, 4.2 * len(found)), 3.8)
+    panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
+    for panel, (group, level, of) in zip(panels, found, strict=True):
+        bare_axes(panel)
+        for seed, curve in of.groupby("seed"):
+            colour = COLOURS[int(seed) % len(COLOURS)]
+            panel.fill_between(curve.centre, curve.q05, curve.q95, color=colour, alpha=0.12, linewidth=0)
+            panel.plot(curve.centre, curve["mean"], color=colour, linewidth=1, label=f"seed {seed}")
+        truth = of.groupby("centre").truth.mean()
+        panel.plot(truth.index, truth, "k--", linewidth=1.4, label="truth")
+        panel.set_title(f"P(∅ | {group}), {level}", fontsize=9)
+        panel.set_xlabel(group)
+    panels[0].set_ylim(0, 1)
+    panels[0].set_ylabel("mean and 90 % band")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=6, loc="outside lower center")
+    write_figure(figure, path)
+
+
 def add_curve(axes: Axes, curve: pd.DataFrame, colour: str = COLOURS[0], label: str = "found") -> None:
     """Draw a curve with its band; points stand at the means of levels, bars below mark their ends."""
     bare_axes(axes)

@@ -180,7 +180,7 @@ def with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[str
 
 def members_in_words(frontier: pd.DataFrame) -> tuple[str, list[str]]:
     """What the members of a frontier differ in, target or λ, and its value for each of them."""
-    if "lambda" not in frontier:
+    if "lambda" not in frontier or ("target" in frontier and frontier["target"].notna().any()):
         return "target", ["none" if pd.isna(target) else f"{target:g}" for target in frontier["target"]]
     return "λ", [f"{weight:g}" for weight in frontier["lambda"]]
 

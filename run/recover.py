@@ -40,6 +40,7 @@ FIGURE, CURVES = "withholding.png", "curves.png"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser, "runs/recover")
     add_options(parser, RecoverConfig)
+    parser.add_argument("--group", dest="groups", help=argparse.SUPPRESS)  # as train has it
 
 
 def run(arguments: argparse.Namespace) -> None:

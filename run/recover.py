@@ -10,7 +10,7 @@ with and without what withholding may depend on, and printed and drawn beside th
 Examples:
   fairvae recover --seeds 5
   fairvae recover --groups race5 --levels sparse --seeds 3 --out runs/race5
-  fairvae recover --groups age --seeds 5 --out runs/age    # the curve along which age is withheld
+  fairvae recover --groups age --levels sparse --out runs/age    # the curve along which age is withheld
   fairvae recover --dataset celeba --seeds 3 --out runs/recover-celeba
   fairvae recover --dataset stops --seeds 3 --out runs/recover-stops
 """

@@ -22,7 +22,7 @@ from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel, sketched_channel
-from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, load
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, Splits, load
 from pyro_fairvae.data.dataset import GROUP_LEVELS, Number
 from pyro_fairvae.data.number_groups import check_levels
 from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
@@ -192,6 +192,10 @@ class DataConfig:
         if DATASETS[self.dataset].recorded or self.number is not None:
             return labels
         return {"a": missing.group_channel(), **labels}
+
+    def truth_of(self, parts: Splits) -> dict[str, np.ndarray]:
+        """The same for split data; of a number with the rates of its levels."""
+        return self.truth_by_channel() | ({} if parts.truth is None else {"a": parts.truth})
 
     def missingness(self) -> Missingness:
         """How groups and labels are hidden; several attributes independently, at the rates of the level.

@@ -124,9 +124,8 @@ def _recover_level(
     joint = train_jointly(parts, [0.0], config.settings(), seeds, device, report)
     lines = []
     for seed, splits in enumerate(parts):
-        truth = data.truth_by_channel() | ({} if splits.truth is None else {"a": splits.truth})
         common = {"group": data.group, "level": data.level, "seed": seed}
-        lines += with_people(rates(joint, seed, truth, common), splits, data)
+        lines += with_people(rates(joint, seed, data.truth_of(splits), common), splits, data)
     return lines
 
 

@@ -116,8 +116,7 @@ def train_run(
         calibrated = None
         if config.settings.kind_of_intervals == "calibrated":
             calibrated = calibrate_fit(fitted, parts.train, [config.seed])
-        truth = config.data.truth_by_channel() | ({} if parts.truth is None else {"a": parts.truth})
-        posterior = summarise(fitted, calibrated, truth)
+        posterior = summarise(fitted, calibrated, config.data.truth_of(parts))
         if parts.yardstick is not None:
             add_yardstick(posterior["a"], fitted.program.guide.channel_a, parts.yardstick)
         hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))

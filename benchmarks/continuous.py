@@ -1,11 +1,12 @@
 """Decisions that depend less on a number: Adult with age as the sensitive feature, and what a step costs.
 
-Age is withheld more by the old, by the curve of fairvae train --group age --level sparse, and is no feature; a
-quarter of the labels is hidden. FairDecisions (or, with --estimator vae, FairSSVAEClassifier) is fitted with its
-defaults for numbers, and decides without a target, by its default, and at a third of the dependence that its
-frontier has without a target, for each of the risks. Dependence on the true ages of test rows is judged by
-estimators that know nothing of levels: mutual information by nearest neighbours (scikit-learn's, after Ross
-2014), over all people and as a mean over labels, and the correlation ratio of decisions on years of age.
+Age is withheld more by the old, by the curve of fairvae train --group age --level sparse, and is no feature;
+a quarter of the labels is hidden. FairDecisions (or, with --estimator vae, FairSSVAEClassifier) is fitted
+with its defaults for numbers, and decides without a target, by its default, and at a third of the dependence
+that its frontier has without a target, for each of the risks. Dependence on the true ages of test rows is
+judged by estimators that know nothing of levels: mutual information by nearest neighbours (scikit-learn's,
+after Ross 2014), over all people and as a mean over labels, and the correlation ratio of decisions on years
+of age.
 
   python benchmarks/continuous.py --seeds 5 --rows 20000
   python benchmarks/continuous.py --step
@@ -64,9 +65,7 @@ def judged(decided: np.ndarray, y: np.ndarray, age: np.ndarray, seed: int) -> li
     ]  # fmt: skip
 
 
-def run_seed(
-    raw: pd.DataFrame, risk: str, estimator: str, rows: int, seed: int
-) -> dict[str, list[float]]:
+def run_seed(raw: pd.DataFrame, risk: str, estimator: str, rows: int, seed: int) -> dict[str, list[float]]:
     """Each way of deciding, judged on test rows."""
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(raw))
@@ -86,7 +85,9 @@ def run_seed(
         if isinstance(model, FairDecisions):
             model.select(third)
         else:
-            model.selected_ = int(model.frontier_["error"].where(model.frontier_["disparity"] <= third).idxmin())
+            model.selected_ = int(
+                model.frontier_["error"].where(model.frontier_["disparity"] <= third).idxmin()
+            )
     at_third = model.selected_
     y = (test["income"] == ">50K").to_numpy().astype(int)
     ways = {"no target": 0, "default": chosen, f"{SHARE:.0%} of none": at_third}
@@ -159,7 +160,9 @@ def main() -> None:
     )
     for risk in arguments.risks:
         found = [run(risk, seed) for seed in range(arguments.seeds)]
-        print(f"\n{risk}, {arguments.seeds} seeds, {arguments.rows} rows\n{align(table(found))}\n", flush=True)
+        print(
+            f"\n{risk}, {arguments.seeds} seeds, {arguments.rows} rows\n{align(table(found))}\n", flush=True
+        )
 
 
 if __name__ == "__main__":

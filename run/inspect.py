@@ -83,11 +83,11 @@ def run(arguments: argparse.Namespace) -> None:
             truth = None if inspected.truth is None else inspected.truth.get(name)
             draw_channel(figures[-1], draws, truth)
         else:  # nobody misstates a number: what is not withheld is stated
-            (number,) = attributes.names
+            (column,) = attributes.names
             rows = {level: {UNAVAILABLE: row[UNAVAILABLE]} for level, row in rows.items()}
-            print(f"P(∅ | {number}), who withholds along it\n{posterior_table(rows)}")
-            print(f"({CURVE_MEANS.format(name=number)})\n")
-            draw_curve(figures[-1], curve, number)
+            print(f"P(∅ | {column}), who withholds along it\n{posterior_table(rows)}")
+            print(f"({CURVE_MEANS.format(name=column)})\n")
+            draw_curve(figures[-1], curve, column)
     print(f"({inspected.describes})")
     for words in inspected.warnings:
         print(f"warning: {words}")

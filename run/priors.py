@@ -107,8 +107,9 @@ def show(arguments: argparse.Namespace) -> None:
     if channel.ordered:
         learned = "" if channel.bend is not None else ", before it is learned from the rows"
         print(
-            f"(rows of neighbouring levels are alike: over the whole range of {attributes.names[0]} the slope "
-            f"of logit P(∅ | level) changes by a random walk of standard deviation {channel.first_bend:g}{learned})"
+            "(rows of neighbouring levels are alike: over the whole range of "
+            f"{attributes.names[0]} the slope of logit P(∅ | level) changes by a random walk of standard "
+            f"deviation {channel.first_bend:g}{learned})"
         )
     names, scale = priors.withholding_in(arguments.prior)
     if names:

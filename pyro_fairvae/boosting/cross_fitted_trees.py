@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
 }
 MOST_ROUNDS, PATIENCE = 1000, 25
 # Columns that each tree of levels of a number sees. Without the one that tells of the number a tree adds to
-# the scores of all levels what only blurs them, and curves of withholding are learned from how sharp they are.
+# the scores what only blurs them, and curves of withholding are learned from how sharp they are.
 FEWEST_FOR_LEVELS = 6
 FEWEST = 2  # known rows of two values or more that each fold needs
 
@@ -76,7 +76,11 @@ class CrossFittedTrees:
             SETTINGS
             | several
             | {"seed": seed % 2**31, "num_threads": torch.get_num_threads()}
-            | {"feature_fraction": max(SETTINGS["feature_fraction"], min(1.0, fewest_columns / inputs.shape[1]))},
+            | {
+                "feature_fraction": max(
+                    SETTINGS["feature_fraction"], min(1.0, fewest_columns / inputs.shape[1])
+                )
+            },
             table,
             MOST_ROUNDS,
             folds=[(np.setdiff1d(every, rows), rows) for rows in inside],

@@ -40,9 +40,14 @@ class BoostedScores:
                 inputs, categories, table.y_obs.cpu().numpy(), fold, table.classes, seed=seed
             ),
             CrossFittedTrees.grow(
-                inputs, categories, stated, fold, table.groups, seed=seed,
+                inputs,
+                categories,
+                stated,
+                fold,
+                table.groups,
+                seed=seed,
                 fewest_columns=CrossFittedTrees.fewest_columns(table.group_attributes),
-            ),  # fmt: skip
+            ),
             columns,
         )
 

@@ -104,7 +104,8 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
             )
     generator = np.random.default_rng(seed)
     if along:
-        assert missingness.withheld is not None and table.number is not None
+        assert missingness.withheld is not None
+        assert table.number is not None
         hidden = generator.random(table.rows) < missingness.withheld(table.number)
         a_obs = np.where(hidden, table.attributes.outcomes - 1, table.a)
     else:
@@ -125,7 +126,7 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
 
 
 def rates_by_level(table: Complete, missingness: Missingness) -> np.ndarray | None:
-    """P(ã|a) of the levels of a number, (groups, outcomes): means over the people in each; None without one."""
+    """P(ã|a) of the levels of a number, (groups, outcomes), as means over their people; None without one."""
     if missingness.withheld is None or table.number is None:
         return None
     people = np.bincount(table.a, minlength=len(table.groups))

@@ -96,7 +96,8 @@ class Table(Labelled):
 
     def with_levels(self, attributes: Attributes) -> Table:
         """The same rows, their number cut into other levels."""
-        assert attributes.levels is not None and self.number is not None
+        assert attributes.levels is not None
+        assert self.number is not None
         return replace(self, a=attributes.levels.code(self.number), attributes=attributes)
 
     def take(self, rows: int, seed: int) -> Table:

@@ -16,7 +16,6 @@ bisected. What counts are decisions as they are made, not softened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -28,7 +27,10 @@ TEMPERATURE = 0.02  # of softened decisions, in units of probability
 FIRST, LAST = 0.03, 1e4  # λ
 RATIO, LEAST_RATIO = 1.25, 1.01  # of two λ in a row, smaller where Newton's method does not arrive
 GROWS = 1.5  # power of the ratio after an arrival
-STEPS, ARRIVED = 8, 3e-3  # of Newton's method; share of people by which sums may miss those of their decisions
+STEPS, ARRIVED = (
+    8,
+    3e-3,
+)  # of Newton's method; share of people by which sums may miss those of their decisions
 TRIED = 150  # λ at most, on the way up
 BISECTIONS = 7
 OF_DERIVATIVE = 1 << 12  # rows, at most, by which it is estimated how decisions change with ν
@@ -179,5 +181,7 @@ class _Rows:
         def value(flat: Tensor) -> Tensor:
             return self.value(flat.unflatten(0, (1, *sums.shape[1:])))[0]
 
-        curvature: Tensor = torch.func.vmap(torch.func.jacrev(torch.func.grad(value)))(sums.detach().flatten(1))
+        curvature: Tensor = torch.func.vmap(torch.func.jacrev(torch.func.grad(value)))(
+            sums.detach().flatten(1)
+        )
         return curvature

@@ -104,8 +104,8 @@ def settle(
     )
     share = imputed.mean(0).clamp(min=1e-6)  # in its units every weight has the same effect on its rate
     if risk.dependence:
-        found = bound_dependence(scores, cells, imputed, label, risk, targets)
-        return Settled(found.adjustment.to(given), found.error, found.value)
+        bounded = bound_dependence(scores, cells, imputed, label, risk, targets)
+        return Settled(bounded.adjustment.to(given), bounded.error, bounded.value)
     classes = scores.shape[-1]
     undone = _decided(scores.T[None])
     margins = CAUTION * _excess_errors(risk, imputed, undone[0])

@@ -31,7 +31,12 @@ def withholding_curve(
     for k, name in enumerate(levels.names):
         row = rates.get(name, rates.get(EVERY, {}))
         rate = row.get(UNAVAILABLE)
-        line: dict[str, Any] = {"level": name, "from": ends[k], "to": ends[k + 1], "centre": levels.centres[k]}
+        line: dict[str, Any] = {
+            "level": name,
+            "from": ends[k],
+            "to": ends[k + 1],
+            "centre": levels.centres[k],
+        }
         line |= dict.fromkeys(("withheld", "low", "high"), 0.0)  # if nobody can withhold it
         if rate is not None:
             line |= {"withheld": rate["mean"], "low": rate["q05"], "high": rate["q95"]}

@@ -14,8 +14,8 @@ from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_
 from pyro_fairvae.report.text import align, with_check_and_effects
 
 CURVE_MEANS = (
-    "levels of {name}, each with the mean of those who state it; withholding changes smoothly along them, and "
-    "misstatement is left out for numbers"
+    "levels of {name}, each with the mean of those who state it; withholding changes smoothly along them, "
+    "and misstatement is left out for numbers"
 )
 
 
@@ -32,7 +32,7 @@ def curve_lines(curve: pd.DataFrame, name: str) -> list[list[str]]:
 def curve_table(
     curve: pd.DataFrame, name: str, posterior: PosteriorSummary, depends_on: Sequence[str] = ()
 ) -> str:
-    """Who withholds a number, level by level, with what the check says and what else makes people withhold."""
+    """Who withholds a number, level by level, with the check, and what else makes people withhold."""
     table = f"{align(curve_lines(curve, name))}\n({CURVE_MEANS.format(name=name)})"
     return with_check_and_effects(posterior, depends_on, table)
 

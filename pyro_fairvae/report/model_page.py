@@ -78,7 +78,9 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     title, names = members_in_words(model.frontier)
     flag = "max-disparity" if title == "target" else "lambda"
     spread, of_spread, note = spread_columns(model.frontier)
-    lines = [[title, "error %", f"{metric} {unit_of(metric)}".rstrip(), *of_spread, "decides", "to decide by it"]]
+    lines = [
+        [title, "error %", f"{metric} {unit_of(metric)}".rstrip(), *of_spread, "decides", "to decide by it"]
+    ]
     for k, (value, (_, member)) in enumerate(zip(names, model.frontier.iterrows(), strict=True)):
         lines.append(
             [
@@ -95,7 +97,8 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     words = (
         f"{differ} The one that decides has the {title} {names[model.selected]}: an error of "
         f"{_percent(chosen['error'])} % and a disparity of "
-        f"{in_unit(metric, chosen['disparity'])} {unit_of(metric)}".rstrip() + ", on "
+        f"{in_unit(metric, chosen['disparity'])} {unit_of(metric)}".rstrip()
+        + ", on "
         f"{rows_judged_on(model.summary)}. Disparity is {metric}: "
         f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
     )

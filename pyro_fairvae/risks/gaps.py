@@ -271,13 +271,19 @@ _RISKS = {
             "mutual_information", parity, information, combine="sum", bound=lambda c, g: math.log(min(c, g))
         ),
         ComposedRisk(
-            "chi2_given_label", decisions_by_label, chi_squared, combine="sum",
+            "chi2_given_label",
+            decisions_by_label,
+            chi_squared,
+            combine="sum",
             bound=lambda c, g: float(min(c, g) - 1),
-        ),  # fmt: skip
+        ),
         ComposedRisk(
-            "mutual_information_given_label", decisions_by_label, information, combine="sum",
+            "mutual_information_given_label",
+            decisions_by_label,
+            information,
+            combine="sum",
             bound=lambda c, g: math.log(min(c, g)),
-        ),  # fmt: skip
+        ),
     )
 }
 # The default where the group is a number cut into levels. The largest difference between many levels is that

@@ -15,7 +15,7 @@ ROWS = 3000
 
 
 def world(groups: int = 5, seed: int = 0) -> torch.Tensor:
-    """P(y, a|x) of people whose x tells of an ordered group, which the label depends on, (rows, 2, groups)."""
+    """P(y, a|x) of people whose x tells of an ordered group, on which the label depends."""
     draw = np.random.default_rng(seed)
     x, u = draw.normal(size=(2, ROWS))
     group = np.exp(-((u[:, None] - np.linspace(-1.5, 1.5, groups)) ** 2))
@@ -33,7 +33,7 @@ def information(sums: np.ndarray, given_label: bool) -> float:
 
 
 def least_cost(cells: np.ndarray, weight: float, given_label: bool) -> float:
-    """A lower bound of error + λF of any randomised decisions: what Frank and Wolfe's steps leave less gap."""
+    """A lower bound of error + λF of any randomised decisions, by the gap of Frank and Wolfe's steps."""
     label = cells.sum(2)
     decided, best = np.eye(2)[label.argmax(1)], -np.inf
     for step in range(1500):
@@ -93,7 +93,9 @@ def test_a_target_out_of_reach_has_the_nearest_decisions() -> None:
     cells = torch.zeros(100, 2, 2, dtype=torch.float64)
     cells[:50, 1, 1], cells[:50, 0, 1], cells[50:, 0, 0], cells[50:, 1, 0] = 0.9, 0.1, 0.9, 0.1
     label = cells.sum(2)
-    found = settle(label, cells, cells, label, RISKS["mutual_information"], torch.tensor([0.3], dtype=torch.float64))
+    found = settle(
+        label, cells, cells, label, RISKS["mutual_information"], torch.tensor([0.3], dtype=torch.float64)
+    )
     assert float(found.disparity[0]) in (pytest.approx(0, abs=1e-9), pytest.approx(np.log(2)))
 
 

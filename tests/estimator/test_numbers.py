@@ -1,4 +1,4 @@
-"""A number as the sensitive feature of both estimators: simulations with known truth, models kept, bad input."""
+"""A number as the sensitive feature of both estimators: known truth, models that are kept, bad input."""
 
 from __future__ import annotations
 
@@ -130,7 +130,9 @@ def test_an_audit_compares_ranges_of_the_number(people: Aged, settled: FairDecis
     assert set(edges) <= set(levels.edges)
     ranges = np.searchsorted(edges, new.age, side="right")
     truth = np.array([withheld_at(new.age[ranges == k]).mean() for k in range(4)])
-    assert ((found.groups["withhold_low"] - 0.05 < truth) & (truth < found.groups["withhold_high"] + 0.05)).all()
+    assert (
+        (found.groups["withhold_low"] - 0.05 < truth) & (truth < found.groups["withhold_high"] + 0.05)
+    ).all()
     rates = [(decided[ranges == k] == "yes").mean() for k in range(4)]
     assert found.metrics.loc["ddp", "low"] <= max(rates) - min(rates) <= found.metrics.loc["ddp", "high"]
     assert len(audit(new.y, decided, new.stated, X=numbers(new), model=settled, group_levels=3).groups) == 3

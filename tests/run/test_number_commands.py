@@ -144,8 +144,9 @@ def _number_of_its_own() -> Iterator[None]:
 def test_train_and_inspect_show_the_truth_beside_the_curve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ("--epochs", "2", "--hidden", "8", "--layers", "1", "--batch", "128", "--latent", "2",
-             "--channel-steps", "2", "--decision-steps", "5", "--intervals", "given_h", "--quiet")  # fmt: skip
+    small = ("--epochs", "2", "--hidden", "8", "--layers", "1", "--batch", "128",
+             "--latent", "2", "--channel-steps", "2", "--decision-steps", "5",
+             "--intervals", "given_h", "--quiet")  # fmt: skip
     given = ("--dataset", "aged", "--group-levels", "5", "--targets", ".05,.01")
     out = tmp_path / "run"
     assert run("train", *given, *small, "--out", out) == 0

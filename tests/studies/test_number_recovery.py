@@ -24,8 +24,9 @@ def found() -> pd.DataFrame:
             mean = truth + error
             lines.append(
                 {
-                    "group": "age", "level": "sparse", "seed": seed, "channel": "a", "given": f"level {place}",
-                    "says": "unavailable", "truth": truth, "mean": mean, "q05": mean - half,
+                    "group": "age", "level": "sparse", "seed": seed, "channel": "a",
+                    "given": f"level {place}", "says": "unavailable", "truth": truth, "mean": mean,
+                    "q05": mean - half,
                     "q95": mean + half, "guide": truth + 0.1, "place": place, "centre": 20.0 + place,
                     "people": people,
                 }
@@ -58,7 +59,9 @@ def test_lines_are_joined_with_people_of_the_test_part() -> None:
     assert sum(line["people"] for line in lines) == pytest.approx(1)
     assert [line["place"] for line in lines] == list(range(len(levels.names)))
     other = DataConfig("adult", group="gender")
-    assert with_people([{"channel": "a", "given": "Male"}], parts, other) == [{"channel": "a", "given": "Male"}]
+    assert with_people([{"channel": "a", "given": "Male"}], parts, other) == [
+        {"channel": "a", "given": "Male"}
+    ]
     assert are_numbers("adult", pd.DataFrame({"group": ["age", "gender"]})).tolist() == [True, False]
 
 

@@ -9,6 +9,7 @@ Examples:
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
   fairvae fit people.csv --label income --group sex --estimator boosting --out model
+  fairvae fit people.csv --label income --group age --group-levels 16 --out model
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
@@ -27,11 +28,21 @@ from pyro_fairvae.run.user_table import Estimator, listed, warnings_in_words, wi
 from pyro_fairvae.base.documents import read_yaml
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
-from pyro_fairvae.decisions.targets import TARGETS
+from pyro_fairvae.decisions.targets import DEPENDENCE_TARGETS, TARGETS
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
+from pyro_fairvae.estimator.table_classifier import DEFAULT_RISK
 from pyro_fairvae.nn.trunks import trunk_names
-from pyro_fairvae.report import channels_table, frontier_table, rows_judged_on, suggestion_table
+from pyro_fairvae.report import (
+    align,
+    channels_table,
+    curve_table,
+    frontier_table,
+    rate_lines,
+    rows_judged_on,
+    suggestion_table,
+)
+from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.user_fit import fit_table
 
@@ -43,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group", required=True, metavar="COLUMN,…", help="the group to be fair to; several are combined"
     )
+    parser.add_argument(
+        "--group-levels", type=int, metavar="N",
+        help="the group is a number, such as age: cut it into at most N levels, along which withholding "
+        "changes smoothly (16 suits most; default: values are groups)",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the model")
     parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean not stated")
     parser.add_argument(
@@ -69,13 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns with given probabilities of all groups, as surname geocoding produces; not features",
     )  # fmt: skip
     parser.add_argument(
-        "--risk", default=defaults.risk, metavar="NAME", help=f"{trained['risk'].help} (default: %(default)s)"
-    )
+        "--risk", metavar="NAME",
+        help=f"{trained['risk'].help} (default: {DEFAULT_RISK}, or {RISK_OF_NUMBERS} with --group-levels)",
+    )  # fmt: skip
     members = parser.add_mutually_exclusive_group()
     members.add_argument(
         "--targets", metavar="X,…",
         help="largest differences between groups that are allowed, a member for each (default: "
-        f"{','.join(f'{target:g}' for target in TARGETS)})",
+        f"{_words(TARGETS)}; of mutual information and χ², in their own unit: {_words(DEPENDENCE_TARGETS)})",
     )  # fmt: skip
     members.add_argument(
         "--lambdas", metavar="X,…", help=f"{trained['lambdas'].help}, instead of targets"
@@ -131,12 +148,27 @@ def run(arguments: argparse.Namespace) -> None:
             report_gaps=_report_gaps,
         )
     print(frontier_table(fitted.frontier, model.selected_, model.metric_, rows_judged_on(model.summary_)))
-    print(f"\n{channels_table(model.channels_, model.posterior_, withholding_depends_on(model))}")
+    print(f"\n{_withholding(model)}")
     if arguments.suggest:
         print(f"\n{suggestion_table(model.posterior_['check'])}")
     if fitted.audit is not None:
         print(f"\nAudit of {fitted.audited_rows} rows that were kept out of fitting\n{fitted.audit}")
     print(f"\nThe model is in {arguments.out}; fairvae report {arguments.out} writes a page about it.")
+
+
+def _withholding(model: Estimator) -> str:
+    """Who withholds: by group, or along a number, and by label."""
+    channels, curve = model.channels_, model.withholding_curve_
+    said = model.posterior_, withholding_depends_on(model)
+    if curve is None:
+        return channels_table(channels, *said)
+    (name,) = model.attributes_.names
+    labels = align(rate_lines(channels[channels["what"] == "label"]))
+    return f"{curve_table(curve, name, *said)}\n\n{labels}"
+
+
+def _words(numbers: Sequence[float]) -> str:
+    return ",".join(f"{number:g}" for number in numbers)
 
 
 def _network(arguments: argparse.Namespace, device: str) -> FairSSVAEClassifier:
@@ -148,6 +180,7 @@ def _network(arguments: argparse.Namespace, device: str) -> FairSSVAEClassifier:
         epochs=arguments.epochs,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
         proxies=tuple(listed(arguments.proxy)),
+        group_levels=arguments.group_levels,
         options=_options(arguments.options) or None,
         device=device,
         verbose=int(not arguments.quiet),
@@ -167,6 +200,7 @@ def _boosting(arguments: argparse.Namespace, _: str) -> FairDecisions:
         max_disparity=arguments.max_disparity,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
         proxies=tuple(listed(arguments.proxy)),
+        group_levels=arguments.group_levels,
     )
 
 

@@ -23,15 +23,19 @@ from pyro_fairvae.run.user_table import check_writable
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build
+from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.report import (
+    CURVE_MEANS,
     check_lines,
     draw_channel,
     draw_check,
+    draw_curve,
     draw_effects,
     effects_table,
     posterior_table,
     suggestion_table,
 )
+from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.studies.inspecting import InspectConfig, inspect_models, write_inference_data
 
 TITLES = {"a": "P(ã | a), what people state as their group", "y": "P(ỹ | y), what is recorded as the label"}
@@ -71,10 +75,19 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.suggest and not inspected.checks:
         print(f"{suggestion_table(None)}\n")
     for name, draws in inspected.draws.items():
-        print(f"{TITLES[name]}\n{posterior_table(inspected.rows(name))}\n")
-        truth = None if inspected.truth is None else inspected.truth.get(name)
+        rows, attributes = inspected.rows(name), draws.channel.attributes
         figures.append(out / f"channel-{name}.png")
-        draw_channel(figures[-1], draws, truth)
+        curve = withholding_curve(rows, attributes)
+        if curve is None:
+            print(f"{TITLES[name]}\n{posterior_table(rows)}\n")
+            truth = None if inspected.truth is None else inspected.truth.get(name)
+            draw_channel(figures[-1], draws, truth)
+        else:  # nobody misstates a number: what is not withheld is stated
+            (column,) = attributes.names
+            rows = {level: {UNAVAILABLE: row[UNAVAILABLE]} for level, row in rows.items()}
+            print(f"P(∅ | {column}), who withholds along it\n{posterior_table(rows)}")
+            print(f"({CURVE_MEANS.format(name=column)})\n")
+            draw_curve(figures[-1], curve, column)
     print(f"({inspected.describes})")
     for words in inspected.warnings:
         print(f"warning: {words}")

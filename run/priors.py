@@ -45,6 +45,7 @@ Examples:
   fairvae priors show '{{preset: informed, strength: 50, rows: {{every: {{unavailable: 0.7}}}}}}'
   fairvae priors show flat --group race5 --figure flat.png
   fairvae priors show truthful --values Yes,No,Other
+  fairvae priors show '{{preset: truthful, bend: 2}}' --group age --group-levels 8
   fairvae priors show '{{preset: truthful, strength: 20, given: [label]}}'
   fairvae priors show '{{preset: truthful, depends_on: [month, label], shrinkage: 0.5}}'
 """
@@ -64,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     showing.add_argument(
         "--values", metavar="WORD,…", help="values of an attribute of your own, separated by commas"
+    )
+    showing.add_argument(
+        "--group-levels", type=int, metavar="N", help=options_of(DataConfig)["group_levels"].help
     )
     showing.add_argument(
         "--figure", type=Path, metavar="FILE", help="draw the densities here (.png, .pdf, .svg)"
@@ -92,13 +96,21 @@ def show(arguments: argparse.Namespace) -> None:
     if arguments.values is not None:
         attributes = Attributes.single(tuple(arguments.values.split(",")))
     else:
-        attributes = build(DataConfig, {"dataset": arguments.dataset, "group": arguments.group}).attributes
+        given = {"dataset": arguments.dataset, "group": arguments.group}
+        attributes = build(DataConfig, given | {"group_levels": arguments.group_levels}).attributes
     channel = priors.sketched_channel(attributes, arguments.prior)
     draws = prior_draws(channel)
     print(prior_table(channel, describe(draws)))
     if channel.crossed:
         crossed = " and ".join(column.name for column in channel.crossed)
         print(f"(every value of {crossed} has rows of its own; those that are not named have the same)")
+    if channel.ordered:
+        learned = "" if channel.bend is not None else ", before it is learned from the rows"
+        print(
+            "(rows of neighbouring levels are alike: over the whole range of "
+            f"{attributes.names[0]} the slope of logit P(∅ | level) changes by a random walk of standard "
+            f"deviation {channel.first_bend:g}{learned})"
+        )
     names, scale = priors.withholding_in(arguments.prior)
     if names:
         print(f"\n{dependence_table(draws, names, scale or 1.0)}")

@@ -10,6 +10,7 @@ with and without what withholding may depend on, and printed and drawn beside th
 Examples:
   fairvae recover --seeds 5
   fairvae recover --groups race5 --levels sparse --seeds 3 --out runs/race5
+  fairvae recover --groups age --levels sparse --out runs/age    # the curve along which age is withheld
   fairvae recover --dataset celeba --seeds 3 --out runs/recover-celeba
   fairvae recover --dataset stops --seeds 3 --out runs/recover-stops
 """
@@ -21,7 +22,8 @@ import argparse
 from pyro_fairvae.run.command import add_options, add_place, given_options, prepare, progress_of
 
 from pyro_fairvae.base.options import build
-from pyro_fairvae.report import align, draw_yardstick
+from pyro_fairvae.report import align, draw_recovered, draw_yardstick
+from pyro_fairvae.studies.number_recovery import are_numbers, curves, error_lines, level_lines
 from pyro_fairvae.studies.recorded_withholding import (
     TABLE,
     RecordedConfig,
@@ -32,12 +34,13 @@ from pyro_fairvae.studies.recorded_withholding import (
 )
 from pyro_fairvae.studies.recovery import RecoverConfig, recover, recovery_lines, summary_lines
 
-FIGURE = "withholding.png"
+FIGURE, CURVES = "withholding.png", "curves.png"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser, "runs/recover")
     add_options(parser, RecoverConfig)
+    parser.add_argument("--group", dest="groups", help=argparse.SUPPRESS)  # as train has it
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -52,5 +55,13 @@ def run(arguments: argparse.Namespace) -> None:
         return
     study = build(RecoverConfig, given)
     recovered = recover(study, arguments.out, device, arguments.data_dir, report)
-    print(f"{align(recovery_lines(recovered))}\n\n{align(summary_lines(recovered))}")
+    numbers = are_numbers(study.dataset, recovered)
+    if not numbers.all():
+        groups = recovered[~numbers]
+        print(f"{align(recovery_lines(groups))}\n\n{align(summary_lines(groups))}")
+    if numbers.any():
+        of_numbers = recovered[numbers]
+        print(f"{align(level_lines(of_numbers))}\n\n{align(error_lines(of_numbers))}")
+        draw_recovered(arguments.out / CURVES, list(curves(of_numbers)))
+        print(f"\nCurves are drawn in {arguments.out / CURVES}")
     print(f"\nEvery estimate is in {arguments.out / 'recovery.csv'}")

@@ -9,6 +9,7 @@ reconstructions, and the same z with label and group switched.
 Examples:
   fairvae train --dataset adult --group gender --level sparse --out runs/gender
   fairvae train --lambdas 0,0.4 --epochs 10 --risk ddp --out runs/quick
+  fairvae train --dataset adult --group age --group-levels 16 --out runs/age
   fairvae train --config runs/gender/config.json --seed 1 --out runs/gender-1
   fairvae train --dataset celeba --label High_Cheekbones --group Male --out runs/cheekbones
 """
@@ -34,12 +35,14 @@ from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, nested, option
-from pyro_fairvae.data import DATASETS
 from pyro_fairvae.inference.training import Progress
+from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.stored_draws import kept_draws, kept_sources
 from pyro_fairvae.report import (
+    curve_table,
     draw_channel,
     draw_check,
+    draw_curve,
     draw_effects,
     draw_faces,
     draw_frontier,
@@ -57,7 +60,7 @@ from pyro_fairvae.storage.model_folder import (
     POSTERIOR_FIGURE,
     TRAINING_FIGURE,
 )
-from pyro_fairvae.studies.config import TrainConfig, read_options
+from pyro_fairvae.studies.config import TrainConfig, read_options, suiting
 from pyro_fairvae.studies.single_run import RunResult, train_run
 
 PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
@@ -105,8 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     values = read_options(arguments.config) if arguments.config else {}
     given = values | given_options(arguments, Everything)
-    dataset = DATASETS.get(given.get("dataset", ""))
-    everything = build(Everything, {**(dataset.suits if dataset else {}), **given})
+    everything = build(Everything, {**suiting(given), **given})
     place, config = everything.place, everything.config
     out, device = Path(str(place.out)), place.prepare()
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
@@ -127,7 +129,12 @@ def run(arguments: argparse.Namespace) -> None:
     write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
     posterior = result.model.posterior
-    print(withholding_table(posterior, config.settings.withholding_depends_on))
+    depends_on, attributes = config.settings.withholding_depends_on, result.model.attributes
+    curve = withholding_curve(posterior["a"], attributes)
+    if curve is None:
+        print(withholding_table(posterior, depends_on))
+    else:
+        print(curve_table(curve, attributes.names[0], posterior, depends_on))
     if arguments.suggest:
         print(f"\n{suggestion_table(posterior['check'])}")
     if result.results["imputation"]:
@@ -176,8 +183,12 @@ def write_figures(config: TrainConfig, result: RunResult, out: Path) -> None:
     )
     draws = result.model.draws
     channel = kept_draws(draws, kept_sources(draws)[0], result.fit.program.guide.channel_a)
-    draw_channel(out / POSTERIOR_FIGURE, channel, config.data.truth_by_channel().get("a"))
     posterior = result.model.posterior
+    curve = withholding_curve(posterior["a"], result.model.attributes)
+    if curve is None:
+        draw_channel(out / POSTERIOR_FIGURE, channel, config.data.truth_by_channel().get("a"))
+    else:
+        draw_curve(out / POSTERIOR_FIGURE, curve, result.model.attributes.names[0])
     if posterior["check"] is not None:
         draw_check(out / CHECK_FIGURE, posterior["check"])
     if posterior["effects"]:

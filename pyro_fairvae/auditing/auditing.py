@@ -42,6 +42,7 @@ def audit(
     pos_label: Any = None,
     confidence: float = 0.9,
     missing_values: Sequence[Any] = (),
+    group_levels: int | None = None,
     random_state: int = 0,
 ) -> Audit:
     r"""Disparities of any classifier's decisions where some rows do not state their group.
@@ -76,6 +77,10 @@ def audit(
     missing_values
         Values other than NaN and None that mean "not stated", such as ``("unknown",)``; by default those of
         ``model``.
+    group_levels
+        The sensitive feature is a number, such as age: compare at most so many ranges of it. If ``model``
+        was fitted to a number, its levels are merged into so many, 4 by default: few rows tell more levels
+        apart.
     random_state
         Seed of the folds and trees that impute groups from ``X``.
 
@@ -125,7 +130,9 @@ def audit(
     X, y_true, y_pred, sensitive_features, groups_proba = in_one_order(
         X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba
     )
-    rows, attributes, classes = code_rows(y_true, y_pred, sensitive_features, missing_values, model)
+    rows, attributes, classes = code_rows(
+        y_true, y_pred, sensitive_features, missing_values, model, group_levels
+    )
     positive = positive_label(pos_label, classes)
     notes: list[str] = []
     by_label = depends_on == "group and label"

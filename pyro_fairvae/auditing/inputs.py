@@ -11,18 +11,36 @@ from pyro_fairvae.auditing.control_variates import AuditedRows
 from pyro_fairvae.auditing.group_imputation import impute_groups
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import MANY, by_group, code_labels, shorten, word_of
-from pyro_fairvae.data.number_groups import code_sensitive
+from pyro_fairvae.data.number_groups import check_levels, code_sensitive, in_ranges, summed_over
 from pyro_fairvae.data.table_encoder import as_frame
 from pyro_fairvae.schema.attributes import Attributes
 
+RANGES = 4  # of a number, unless a number of them is given: so many are told apart by few rows
+
 
 def code_rows(
-    y_true: Any, y_pred: Any, sensitive_features: Any, missing_values: Sequence[Any], model: Any
+    y_true: Any,
+    y_pred: Any,
+    sensitive_features: Any,
+    missing_values: Sequence[Any],
+    model: Any,
+    levels: int | None = None,
 ) -> tuple[AuditedRows, Attributes, np.ndarray]:
-    """Labels, decisions and groups as codes; the groups are those of ``model`` if it has names for them."""
+    """Labels, decisions and groups as codes; the groups are those of ``model`` if it has names for them.
+
+    A number is cut into ranges: ``levels`` at most, or few.
+    """
+    check_levels(levels)
     known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
     missing = missing_values if len(missing_values) else getattr(model, "missing_values", ())
-    groups = code_sensitive(sensitive_features, missing, known)
+    groups = code_sensitive(sensitive_features, missing, known, levels if known is None else None)
+    require(
+        levels is None or groups.attributes.levels is not None,
+        "group_levels is for a number, but the model was fitted to groups; leave it out, or fit with "
+        "group_levels.",
+        "group_levels",
+    )
+    groups = in_ranges(groups, RANGES if levels is None else levels)
     _, labels = code_labels(y_true, what="y_true")
     decided, decisions = code_labels(y_pred, what="y_pred")
     require(bool((decided < len(decisions)).all()), "y_pred has gaps; every row needs a decision.")
@@ -90,6 +108,9 @@ def imputed_groups(
             "trees are trained to impute groups.",
         )
         groups_proba = model.predict_groups_proba(X)
+        fine = getattr(getattr(model, "attributes_", None), "levels", None)
+        if fine is not None and attributes.levels is not None:
+            groups_proba = summed_over(groups_proba, fine, attributes.levels)
     if groups_proba is not None:
         return _checked(groups_proba, len(rows), attributes)
     if X is None:

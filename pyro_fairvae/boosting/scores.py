@@ -39,7 +39,15 @@ class BoostedScores:
             CrossFittedTrees.grow(
                 inputs, categories, table.y_obs.cpu().numpy(), fold, table.classes, seed=seed
             ),
-            CrossFittedTrees.grow(inputs, categories, stated, fold, table.groups, seed=seed),
+            CrossFittedTrees.grow(
+                inputs,
+                categories,
+                stated,
+                fold,
+                table.groups,
+                seed=seed,
+                fewest_columns=CrossFittedTrees.fewest_columns(table.group_attributes),
+            ),
             columns,
         )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pyro_fairvae.data.dataset import Dataset
+from pyro_fairvae.data.adult_age import AGE, age_attributes, withheld_at_age
+from pyro_fairvae.data.dataset import GROUP_LEVELS, Dataset, Number
 from pyro_fairvae.data.fetch import Source
 from pyro_fairvae.data.tables import Table
 from pyro_fairvae.schema.attributes import Attributes
@@ -43,7 +45,7 @@ ATTRIBUTES = {
     "race5": ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White"),
 }
 INCOMES = ("<=50K", ">50K")
-ADULT_GROUPS = ("gender", "race", "race5", "gender+race")
+ADULT_GROUPS = ("gender", "race", "race5", "gender+race", AGE)
 
 
 def raw_adult(folder: str | Path | None = None) -> pd.DataFrame:
@@ -60,12 +62,12 @@ def raw_adult(folder: str | Path | None = None) -> pd.DataFrame:
 def read_adult(group: str, folder: str | Path | None = None) -> Table:
     """Adult as AIF360 prepares it: both files together, rows with ``?`` and ``fnlwgt`` dropped.
 
-    ``group`` is one of ADULT_GROUPS: ``gender`` (1 = Male), ``race`` (1 = White), ``race5``, or two
-    attributes at once. Their columns are not among the features; if gender or race is not requested, it is a
-    feature, as a category of two values. Class 1 is an income above 50K.
+    ``group`` is one of ADULT_GROUPS: ``gender`` (1 = Male), ``race`` (1 = White), ``race5``, two attributes
+    at once, or ``age``, a number (:mod:`.adult_age`). Their columns are not among the features; if gender or
+    race is not requested, it is a feature, as a category of two values. Class 1 is an income above 50K.
     """
     raw = raw_adult(folder).dropna(ignore_index=True)
-    codes = {
+    codes: dict[str, Any] = {
         "gender": raw["sex"].eq("Male"),
         "race": raw["race"].eq("White"),
         "race5": pd.Categorical(raw["race"], categories=ATTRIBUTES["race5"]).codes,
@@ -76,10 +78,13 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
         for name in ("gender", "race")
         if not any(requested.startswith(name) for requested in attributes.names)
     }
+    age = raw[AGE].to_numpy(float) if attributes.levels is not None else None
+    if attributes.levels is not None and age is not None:
+        codes[AGE] = attributes.levels.code(age)
     sizes = [len(values) for values in attributes.values]
     requested = [np.asarray(codes[name], dtype=np.int64) for name in attributes.names]
     return Table(
-        raw[ADULT_NUMBERS].astype(float),
+        raw[[name for name in ADULT_NUMBERS if name not in attributes.names]].astype(float),
         raw[ADULT_CATEGORIES]
         .assign(**beside)
         .astype("category"),  # so that subsets of rows have the same columns
@@ -87,10 +92,13 @@ def read_adult(group: str, folder: str | Path | None = None) -> Table:
         np.ravel_multi_index(requested, sizes),
         INCOMES,
         attributes,
+        number=age,
     )
 
 
 def adult_attributes(group: str) -> Attributes:
+    if group == AGE:
+        return age_attributes(GROUP_LEVELS)
     names = tuple(group.split("+"))
     return Attributes(names, tuple(ATTRIBUTES[name] for name in names))
 
@@ -104,6 +112,7 @@ DATASET = Dataset(
     lambda label: INCOMES,
     default=True,
     studied=("gender", "race"),
+    numbers={AGE: Number(age_attributes, withheld_at_age)},
     published={
         ("gender", "sparse"): (0.43, 0.86),
         ("gender", "medium"): (0.32, 0.35),

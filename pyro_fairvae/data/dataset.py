@@ -9,6 +9,7 @@ from typing import Any
 
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.data.tables import Table
+from pyro_fairvae.schema.arrays import Floats
 from pyro_fairvae.schema.attributes import Attributes
 
 AnyTable = Table | ImageTable
@@ -20,6 +21,20 @@ FOR_IMAGES = {
     "lr": 2e-3, "weight_decay": 0.3,
 }  # fmt: skip
 MOST_LISTED = 5  # number of values from which help gives their count and the first one
+
+
+GROUP_LEVELS = 16  # of a number, unless another number of them is given
+
+
+@dataclass(frozen=True)
+class Number:
+    """A group that is a number: its levels, given at most how many, and the simulated P(∅|number) of a level.
+
+    The tables of a data set have the numbers themselves beside their levels.
+    """
+
+    attributes: Callable[[int], Attributes]
+    withheld: Callable[[str, Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,7 @@ class Dataset:
     suits_priors: Mapping[str, Any] = field(default_factory=dict)  # options of the study of priors
     recorded: bool = False  # whether withholding is real: the tables have ã, and a is only a yardstick
     proxies: tuple[str, ...] = ()  # columns of its tables that may be named as proxies
+    numbers: Mapping[str, Number] = field(default_factory=dict)  # groups that are numbers
 
     def group(self, group: str | None) -> str:
         """The group by name, the first unless given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.tables import Complete
-from pyro_fairvae.schema.arrays import Integers
+from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.observed import Observed
 
 # The paper's three levels: P(∅|a=0) = β, P(∅|a=1) = α.
@@ -30,6 +31,8 @@ class Missingness:
         P(ỹ = ∅ | y = c) of each class c.
     channel : tuple of tuple of float, optional
         P(ã | a) as a whole, (groups, outcomes), in place of the first two.
+    withheld : callable, optional
+        Where the group is a number: P(∅|number) of numbers, (rows,), in place of all three.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Missingness:
     misstated: tuple[float, ...] = (0.0, 0.0)
     label_unavailable: tuple[float, ...] = (0.25, 0.25)
     channel: tuple[tuple[float, ...], ...] | None = None
+    withheld: Callable[[Floats], Floats] | None = None
 
     def __post_init__(self) -> None:
         for name in ("unavailable", "misstated", "label_unavailable"):
@@ -87,18 +91,25 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
     Where withholding is real, ã is as recorded, and of ``missingness`` only the rates of labels are used.
     """
     group_channel, label_channel = missingness.group_channel(), missingness.label_channel()
+    along = missingness.withheld is not None and table.number is not None
     for what, names, outcomes, rates in (
         ("groups", table.groups, table.attributes.outcomes, group_channel),
         ("classes", table.classes, len(table.classes) + 1, label_channel),
     ):
-        drawn = what == "classes" or table.stated is None
+        drawn = what == "classes" or (table.stated is None and not along)
         if drawn and rates.shape != (len(names), outcomes):
             raise InputError(
                 f"the table has {len(names)} {what} and {outcomes} outcomes, but rates for {rates.shape[0]} "
                 f"and {rates.shape[1]} were given."
             )
     generator = np.random.default_rng(seed)
-    a_obs = _transmit(table.a, group_channel, generator) if table.stated is None else table.stated
+    if along:
+        assert missingness.withheld is not None
+        assert table.number is not None
+        hidden = generator.random(table.rows) < missingness.withheld(table.number)
+        a_obs = np.where(hidden, table.attributes.outcomes - 1, table.a)
+    else:
+        a_obs = _transmit(table.a, group_channel, generator) if table.stated is None else table.stated
     y_obs = _transmit(table.y, label_channel, generator)
     return Observed(
         table.features,
@@ -112,6 +123,16 @@ def hide(table: Complete, missingness: Missingness, seed: int) -> Observed:
         None if table.u is None else torch.from_numpy(table.u),
         table.u_columns,
     )
+
+
+def rates_by_level(table: Complete, missingness: Missingness) -> np.ndarray | None:
+    """P(ã|a) of the levels of a number, (groups, outcomes), as means over their people; None without one."""
+    if missingness.withheld is None or table.number is None:
+        return None
+    people = np.bincount(table.a, minlength=len(table.groups))
+    withheld = np.bincount(table.a, missingness.withheld(table.number), minlength=len(table.groups))
+    rates = np.divide(withheld, people, out=np.full(len(people), np.nan), where=people > 0)
+    return np.column_stack([np.diag(1 - rates), rates])
 
 
 def _transmit(truth: Integers, channel: np.ndarray, generator: np.random.Generator) -> Integers:

@@ -20,7 +20,7 @@ from pyro_fairvae.data.coded_columns import (
 from pyro_fairvae.data.number_columns import is_number, numbers_of, with_one_type
 from pyro_fairvae.schema.arrays import Floats
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.levels import FEWEST_STATED, MOST_LEVELS, Levels
+from pyro_fairvae.schema.levels import FEWEST_LEVELS, FEWEST_STATED, MOST_LEVELS, Levels
 
 
 def code_sensitive(
@@ -51,7 +51,7 @@ def _code_number(
     name = str(table.columns[0])
     numbers = _numbers(table.iloc[:, 0], missing_values, f"{name!r} of {what}")
     missing = np.isnan(numbers)
-    if isinstance(levels, int):
+    if not isinstance(levels, Levels):
         levels = _learn(numbers[~missing], levels, f"{name!r} of {what}")
     outcomes = np.where(missing, len(levels.centres), levels.code(np.where(missing, 0, numbers)))
     return StatedGroups(outcomes.astype(np.int64), Attributes.of_number(levels, name))
@@ -76,11 +76,36 @@ def _numbers(column: pd.Series, missing_values: Sequence[Any], what: str) -> Flo
     return numbers
 
 
-def _learn(stated: Floats, most: int, what: str) -> Levels:
+def in_ranges(groups: StatedGroups, most: int) -> StatedGroups:
+    """Groups that are levels of a number, merged into at most ``most`` ranges; other groups as they are."""
+    levels = groups.attributes.levels
+    if levels is None:
+        return groups
+    merged = levels.merged(most)
+    of = np.append(merged.code(np.array(levels.centres)), len(merged.centres))
+    (name,) = groups.attributes.names
+    return StatedGroups(of[groups.outcomes], Attributes.of_number(merged, name))
+
+
+def summed_over(probabilities: np.ndarray, levels: Levels, ranges: Levels) -> np.ndarray:
+    """Probabilities of levels, (rows, levels), as those of the ranges that they were merged into."""
+    summed = np.zeros((len(probabilities), len(ranges.centres)))
+    np.add.at(summed.T, ranges.code(np.array(levels.centres)), probabilities.T)
+    return summed
+
+
+def check_levels(levels: Any) -> None:
+    """Refuse what is no number of levels; None stands for groups."""
+    whole = isinstance(levels, (int, np.integer)) and not isinstance(levels, bool)
     require(
-        isinstance(most, int) and 3 <= most <= MOST_LEVELS,
-        f"group_levels must be a whole number from 3 to {MOST_LEVELS}, got {most!r}.",
+        levels is None or (whole and FEWEST_LEVELS <= levels <= MOST_LEVELS),
+        f"group_levels must be a whole number from {FEWEST_LEVELS} to {MOST_LEVELS}, got {levels!r}.",
+        "group_levels",
     )
+
+
+def _learn(stated: Floats, most: int, what: str) -> Levels:
+    check_levels(most)
     require(
         len(stated) >= FEWEST_STATED,
         f"{what} is stated in {len(stated)} rows; levels of a number need {FEWEST_STATED} or more.",

@@ -10,7 +10,7 @@ import numpy as np
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.dataset import AnyTable
 from pyro_fairvae.data.images import ImageTable
-from pyro_fairvae.data.missingness import Missingness, hide
+from pyro_fairvae.data.missingness import Missingness, hide, rates_by_level
 from pyro_fairvae.data.tables import Complete
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.observed import Observed
@@ -31,6 +31,9 @@ class Splits:
     yardstick : ndarray, optional
         Where withholding is real, P(ã|a) as counted on training rows, a being the table's yardstick of the
         group, (groups, outcomes). Nothing is trained on it.
+    truth : ndarray, optional
+        Where the group is a number, P(ã|a) of its levels by which it was hidden, as means over the people of
+        the training rows, (groups, outcomes). Nothing is trained on it.
 
     Examples
     --------
@@ -46,6 +49,7 @@ class Splits:
     validation: Observed
     test: Complete
     yardstick: np.ndarray | None = None
+    truth: np.ndarray | None = None
 
 
 def split_complete(table: AnyTable, seed: int, proxies: Sequence[str] = ()) -> dict[str, Complete]:
@@ -112,6 +116,7 @@ def split(table: AnyTable, missingness: Missingness, seed: int, proxies: Sequenc
         hide(parts["validation"], missingness, validation_seed),
         parts["test"],
         parts["train"].yardstick(),
+        rates_by_level(parts["train"], missingness),
     )
 
 

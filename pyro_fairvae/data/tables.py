@@ -54,6 +54,7 @@ class Complete(Labelled):
     stated: Integers | None = None  # ã as recorded, where withholding is real
     u: Floats | None = None  # proxies of the group
     u_encoder: TableEncoder | None = None  # the encoder that computed u
+    number: Floats | None = None  # where the group is a number: the number itself
 
     @property
     def u_columns(self) -> Columns | None:
@@ -91,6 +92,13 @@ class Table(Labelled):
     attributes: Attributes
     stated: Integers | None = None
     proxies: pd.DataFrame | None = None
+    number: Floats | None = None  # where the group is a number: the number itself, whose level is ``a``
+
+    def with_levels(self, attributes: Attributes) -> Table:
+        """The same rows, their number cut into other levels."""
+        assert attributes.levels is not None
+        assert self.number is not None
+        return replace(self, a=attributes.levels.code(self.number), attributes=attributes)
 
     def take(self, rows: int, seed: int) -> Table:
         """A table of ``rows`` rows drawn at random without replacement."""
@@ -103,6 +111,7 @@ class Table(Labelled):
             a=self.a[chosen],
             stated=None if self.stated is None else self.stated[chosen],
             proxies=None if self.proxies is None else self.proxies.iloc[chosen],
+            number=None if self.number is None else self.number[chosen],
         )
 
     @property
@@ -134,6 +143,7 @@ class Table(Labelled):
                 None if self.stated is None else self.stated[rows],
                 None if u is None else u[rows],
                 u_encoder,
+                None if self.number is None else self.number[rows],
             )
             for name, rows in parts.items()
         }

@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import code_groups, code_labels, is_missing, word_of
+from pyro_fairvae.data.coded_columns import code_labels, is_missing, word_of
+from pyro_fairvae.data.number_groups import code_sensitive
 from pyro_fairvae.data.splits import stratified_share
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
@@ -98,7 +99,7 @@ def stated_rows(
         y_obs, _ = code_labels(y, classes)
         require(len(y_obs) == len(x), f"X has {len(x)} rows, but y {len(y_obs)}.")
     if sensitive_features is not None:
-        a_obs = code_groups(sensitive_features, missing_values, attributes).outcomes
+        a_obs = code_sensitive(sensitive_features, missing_values, attributes).outcomes
         require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
     width = encoder.columns.width
     return CodedTable(x[:, :width].numpy(), y_obs, a_obs, encoder, classes, attributes).observed()

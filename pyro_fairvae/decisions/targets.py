@@ -15,6 +15,8 @@ but its solution often randomises many rows, so that decisions by its multiplier
 Settled at its bound, a difference exceeds it on new rows as often as not, and by more the fewer people it is
 about. So differences that are known less exactly than others keep a margin: :math:`|d_j| + m_j \le ε`, where
 m is twice what the standard error exceeds the least one by, and at most a share of ε.
+
+A measure of dependence is bounded as :mod:`.dependence` has it.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from torch.nn import functional
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.decisions.dependence import bound_dependence
 from pyro_fairvae.decisions.score_adjustment import TEMPERATURES
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.risks.gaps import CellSums
 
 TARGETS = (0.2, 0.15, 0.1, 0.07, 0.05, 0.04, 0.035, 0.03, 0.025, 0.02, 0.015, 0.01, 0.005)  # unless given
+# Unless given, of measures of dependence: nats, or χ².
+DEPENDENCE_TARGETS = (0.1, 0.05, 0.03, 0.02, 0.015, 0.01, 0.007, 0.005, 0.003, 0.002, 0.001)
 STEPS = 400  # of each search
 LOWERING = 0.6  # share of the steps in which ε falls to its target
 # ρ and the learning rate of two searches, of which the better one counts: small steps suit small targets on
@@ -58,6 +63,12 @@ class Settled:
     adjustment: Tensor  # ν, (targets, classes, classes y, groups)
     error: Tensor  # (targets,)
     disparity: Tensor  # F, (targets,)
+
+
+def default_targets(risk: object) -> tuple[float, ...]:
+    """Targets unless some are given: differences of rates, or measures of dependence in their own unit."""
+    dependence = isinstance(risk, ComposedRisk) and risk.dependence
+    return DEPENDENCE_TARGETS if dependence else TARGETS
 
 
 def check_targets(targets: Any) -> tuple[float, ...]:
@@ -92,6 +103,9 @@ def settle(
         part.float() for part in (scores, cells, imputed, label, targets)
     )
     share = imputed.mean(0).clamp(min=1e-6)  # in its units every weight has the same effect on its rate
+    if risk.dependence:
+        bounded = bound_dependence(scores, cells, imputed, label, risk, targets)
+        return Settled(bounded.adjustment.to(given), bounded.error, bounded.value)
     classes = scores.shape[-1]
     undone = _decided(scores.T[None])
     margins = CAUTION * _excess_errors(risk, imputed, undone[0])

@@ -22,11 +22,12 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build, flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
+from pyro_fairvae.channels.priors import sketched_channel
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.user_table import stated_rows
 from pyro_fairvae.decisions.score_adjustment import decision_scores
-from pyro_fairvae.decisions.targets import TARGETS, check_targets
+from pyro_fairvae.decisions.targets import check_targets, default_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.estimator.state import restore_estimator, restored_fit
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
@@ -50,6 +51,7 @@ from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
+from pyro_fairvae.risks import RISKS
 from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 from pyro_fairvae.storage.contents import fit_content
 from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
@@ -76,13 +78,16 @@ class FairSSVAEClassifier(TableClassifier):
 
     Parameters
     ----------
-    risk : str
+    risk : str, optional
         What is to be equal between groups: ``"deo"`` (rates of both kinds of right decisions), ``"deopp"``
         (that of the last class alone), ``"ddp"`` (decisions, whatever the label), or another of
-        :data:`pyro_fairvae.risks.RISKS`.
+        :data:`pyro_fairvae.risks.RISKS`. By default ``"deo"``; with ``group_levels``
+        ``"mutual_information_given_label"``, how many nats decisions tell of the number among people of one
+        label.
     targets : sequence of float, optional
-        ε of each member, within (0, 1], besides one without a target. Default:
-        :data:`pyro_fairvae.decisions.targets.TARGETS`.
+        ε of each member, within (0, 1], besides one without a target, in the unit of the risk. Default:
+        :data:`pyro_fairvae.decisions.targets.TARGETS`, or ``DEPENDENCE_TARGETS`` for mutual information
+        and χ².
     lambdas : sequence of float, optional
         λ of each member, instead of targets.
     max_disparity : float, optional
@@ -108,6 +113,10 @@ class FairSSVAEClassifier(TableClassifier):
         Names of columns of X that tell of the group but must not decide, such as a district. They are used
         in ``fit`` alone, to learn who withholds. X may lack them afterwards, and they are not looked at if
         it has them.
+    group_levels : int, optional
+        The sensitive feature is a number, such as age, which is cut into at most so many levels, ranges side
+        by side; 16 are many enough for most. A stated number is exact within its level, withholding changes
+        smoothly from one to the next, and nobody can misstate it. By default values are groups.
     intervals : {"calibrated", "given_h"}
         Intervals of ``channels_``: cross-fitted, or faster to compute and too narrow.
     options : mapping, optional
@@ -141,6 +150,8 @@ class FairSSVAEClassifier(TableClassifier):
         The member that decides.
     channels_ : DataFrame
         How often each group, and each class's label, is withheld, with 90 % intervals.
+    withholding_curve_ : DataFrame or None
+        With ``group_levels``: how often the number is withheld, along its levels.
     posterior_ : dict
         The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`; under
         ``"effects"`` what makes people withhold, where ``withholding_depends_on`` allows more than the group.
@@ -180,7 +191,7 @@ class FairSSVAEClassifier(TableClassifier):
     def __init__(
         self,
         *,
-        risk: str = "deo",
+        risk: str | None = None,
         targets: Sequence[float] | None = None,
         lambdas: Sequence[float] | None = None,
         max_disparity: float | None = None,
@@ -193,6 +204,7 @@ class FairSSVAEClassifier(TableClassifier):
         missing_values: Sequence[Any] = (),
         withholding_depends_on: Sequence[str] = (),
         proxies: Sequence[str] = (),
+        group_levels: int | None = None,
         intervals: str = INTERVALS[0],
         options: Mapping[str, Any] | None = None,
         device: str = "auto",
@@ -214,6 +226,7 @@ class FairSSVAEClassifier(TableClassifier):
         self.missing_values = missing_values
         self.withholding_depends_on = withholding_depends_on
         self.proxies = proxies
+        self.group_levels = group_levels
         self.intervals = intervals
         self.options = options
         self.device = device
@@ -282,6 +295,8 @@ class FairSSVAEClassifier(TableClassifier):
         settings = self._settings(train.rows, table.encoder.columns)
         if targets:
             check_refined(settings.fairness)
+        if table.attributes.levels is not None:
+            sketched_channel(table.attributes, settings.prior_a)
         config = flatten(asdict(settings)) | {
             "targets": list(targets), "lambdas": list(lambdas), "seed": seed,
             "share": self.validation_fraction, "rows": table.digest(),
@@ -372,7 +387,7 @@ class FairSSVAEClassifier(TableClassifier):
         fewest, fewest_steps = EPOCHS.get(self.trunk, EPOCHS["mlp"])
         epochs = min(max(fewest, math.ceil(fewest_steps / steps)), MOST_EPOCHS)
         parameters = {
-            "risk": self.risk,
+            "risk": self._chosen_risk(),
             "epochs": epochs if self.epochs is None else self.epochs,
             "batch": batch,
             "hidden": self.hidden,
@@ -383,6 +398,8 @@ class FairSSVAEClassifier(TableClassifier):
             "withholding_depends_on": names_of(self.withholding_depends_on),
         }
         given = dict(self.options or {})
+        if self.group_levels is not None and self.lambdas is not None and _is_dependence(self._chosen_risk()):
+            parameters["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
         twice = sorted((parameters.keys() - {"pieces"}) & given.keys())
         require(
             not twice,
@@ -397,7 +414,8 @@ class FairSSVAEClassifier(TableClassifier):
             "targets and lambdas were both given; a member has a target or a λ.",
         )
         if self.lambdas is None:
-            return check_targets(TARGETS if self.targets is None else self.targets), ()
+            of_risk = default_targets(RISKS.get(self._chosen_risk()))
+            return check_targets(of_risk if self.targets is None else self.targets), ()
         try:
             lambdas = tuple(map(float, self.lambdas))
         except (TypeError, ValueError) as reason:
@@ -677,3 +695,7 @@ class FairSSVAEClassifier(TableClassifier):
             content, arrays = state["fit_"]
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))
+
+
+def _is_dependence(risk: str) -> bool:
+    return risk in RISKS and RISKS[risk].dependence

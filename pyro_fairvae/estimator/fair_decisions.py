@@ -18,11 +18,11 @@ from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
-from pyro_fairvae.channels.priors import channel, columns_given
+from pyro_fairvae.channels.priors import channel, columns_given, sketched_channel
 from pyro_fairvae.data.given_rows import unmasked
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.user_table import stated_rows
-from pyro_fairvae.decisions.targets import TARGETS, check_targets, settle
+from pyro_fairvae.decisions.targets import check_targets, default_targets, settle
 from pyro_fairvae.estimator.cross_fitted import CrossFitted
 from pyro_fairvae.estimator.imputation import (
     GroupImputer,
@@ -64,11 +64,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         Any scikit-learn classifier or pipeline with ``predict_proba``, which receives X as it is given; or a
         fitted one within ``sklearn.frozen.FrozenEstimator``, which must not have been fitted on these rows.
         By default boosted trees, which take numbers, categories and gaps.
-    risk : str
+    risk : str, optional
         What is to be equal between groups: ``"deo"``, ``"deopp"``, ``"ddp"``, or another of
-        :data:`pyro_fairvae.risks.RISKS`.
+        :data:`pyro_fairvae.risks.RISKS`. By default ``"deo"``, or ``"mutual_information_given_label"`` with
+        ``group_levels``.
     targets : sequence of float, optional
-        ε, within (0, 1], of the frontier.
+        ε, within (0, 1], of the frontier, in the unit of the risk.
     max_disparity : float, optional
         Decide at this target. By default at the most accurate whose disparity is at most a fifth of that
         without a target, if it costs at most one point of accuracy; else at the fairest that does.
@@ -85,6 +86,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         Names of columns of X that tell of the group but must not decide, such as a district. They are used
         in ``fit`` alone, to learn who withholds and to impute groups, and ``estimator`` does not see them. X
         may lack them afterwards, and they are not looked at if it has them.
+    group_levels : int, optional
+        The sensitive feature is a number, cut into at most so many levels, as
+        :class:`~pyro_fairvae.FairSSVAEClassifier` has it.
     random_state : int, RandomState or None
         Seed of folds, trees and draws.
 
@@ -110,6 +114,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         The line of ``frontier_`` that decides.
     channels_ : DataFrame
         How often each group, and each class's label, is withheld, with 90 % intervals.
+    withholding_curve_ : DataFrame or None
+        With ``group_levels``: how often the number is withheld, along its levels.
     withholding_check_ : WithholdingCheck or None
         Whether what was recorded agrees with the assumption on withholding.
     n_features_in_ : int
@@ -137,7 +143,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self,
         estimator: Any = None,
         *,
-        risk: str = "deo",
+        risk: str | None = None,
         targets: Sequence[float] | None = None,
         max_disparity: float | None = None,
         folds: int = 5,
@@ -146,6 +152,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         prior_y: Any = "truthful",
         withholding_depends_on: Sequence[str] = (),
         proxies: Sequence[str] = (),
+        group_levels: int | None = None,
         random_state: Any = 0,
     ) -> None:
         self.estimator = estimator
@@ -158,6 +165,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.prior_y = prior_y
         self.withholding_depends_on = withholding_depends_on
         self.proxies = proxies
+        self.group_levels = group_levels
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -204,6 +212,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         )
         given = self._given_table(X, y, sensitive_features, proxy_proba)
         coded = given.coded
+        if coded.attributes.levels is not None:
+            sketched_channel(coded.attributes, settings.prior_a)
         y_obs, a_obs, classes = coded.y_obs, coded.a_obs, coded.classes
         seed = random_seed(self.random_state)
         self.encoder_, self.classes_, self.attributes_ = coded.encoder, classes, coded.attributes
@@ -211,7 +221,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.knows_groups_ = sensitive_features is not None
         self.summary_ = given.summary(len(y_obs))
         self.source_: dict[str, Any] = {}
-        self.metric_, _ = metric_of(RiskSettings(risk=self.risk))
+        self.metric_, _ = metric_of(RiskSettings(risk=self._chosen_risk()))
         table = coded.observed()
         fold = even_folds(y_obs, a_obs, self.folds, seed)
         scores = self._cross_fit(self._given(self._features(X)), table, fold, seed)
@@ -263,13 +273,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         believed = believed.some(slice(None, None, every))
         self._settling = believed, table.take(torch.arange(0, table.rows, every))
         self._adjustment, frontier = self._settled(believed, targets)
-        self.frontier_ = with_intervals(frontier, self._judged(self._adjustment), self.risk)
+        self.frontier_ = with_intervals(frontier, self._judged(self._adjustment), self.metric_)
         self.selected_ = select_target(self.frontier_)
         if self.max_disparity is not None:
             self.select(self.max_disparity)
 
     def _checked_targets(self) -> np.ndarray:
-        choose("risk", self.risk, RISKS)
+        risk = RISKS[choose("risk", self._chosen_risk(), RISKS)]
         require(
             self.estimator is None or hasattr(self.estimator, "predict_proba"),
             f"{type(self.estimator).__name__} has no predict_proba, from which decisions are settled; give a "
@@ -283,7 +293,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             self.max_disparity is None or 0 < self.max_disparity <= 1,
             f"max_disparity must be within (0, 1], got {self.max_disparity}.",
         )
-        return np.array(check_targets(TARGETS if self.targets is None else self.targets))
+        return np.array(check_targets(default_targets(risk) if self.targets is None else self.targets))
 
     def _judged(self, adjustment: np.ndarray) -> JudgedRows:
         """The rows that decisions were settled on, with the decisions by each of some adjustments."""
@@ -294,7 +304,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided), depends_on)
 
     def _settled(self, believed: Imputed, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
-        risk = RISKS[self.risk]
+        risk = RISKS[self._chosen_risk()]
         parts = (believed.label, believed.cells, believed.joint, believed.label_given, targets)
         label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
         settled = settle(label, cells, joint, label_given, risk, aims)
@@ -342,7 +352,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         require(0 < max_disparity <= 1, f"max_disparity must be within (0, 1], got {max_disparity}.")
         if confidence is not None:
             rows = None if self._settling is None else self._judged(self._adjustment)
-            self.selected_ = self._confident(self.risk, max_disparity, confidence, rows)
+            self.selected_ = self._confident(self.metric_, max_disparity, confidence, rows)
             return self
         known = np.flatnonzero(np.isclose(self.frontier_["target"], max_disparity))
         if self._settling is None:  # loaded
@@ -350,7 +360,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             return self
         if not len(known):
             adjustment, lines = self._settled(self._settling[0], np.array([max_disparity]))
-            lines = with_intervals(lines, self._judged(adjustment), self.risk)
+            lines = with_intervals(lines, self._judged(adjustment), self.metric_)
             self.frontier_ = pd.concat([self.frontier_, lines[1:]], ignore_index=True)
             self._adjustment = np.concatenate([self._adjustment, adjustment[1:]])
             known = np.array([len(self.frontier_) - 1])

@@ -120,7 +120,10 @@ class GroupImputer:
         inputs, categories = _inputs(table)
         known_too, categories_too = _with_proxies(table)
         if of_x is None or table.u is not None:
-            of_x = CrossFittedTrees.grow(known_too, categories_too, stated, fold, groups, seed=seed)
+            of_x = CrossFittedTrees.grow(
+                known_too, categories_too, stated, fold, groups, seed=seed,
+                fewest_columns=CrossFittedTrees.fewest_columns(attributes),
+            )  # fmt: skip
         of = channel_of_groups(table, settings)
         dependence, conditions = None, conditions_of(table, of, settings)
         if conditions is not None:
@@ -144,7 +147,8 @@ class GroupImputer:
             with_label = np.column_stack([scored, np.where(y_obs < classes, y_obs, np.nan)])
             more = np.repeat([False, True], [scored.shape[1] - columns.shape[1], 1])
             kinds = np.concatenate([kinds, more])
-            return CrossFittedTrees.grow(with_label, kinds, known, fold, groups, weight, seed)
+            fewest = CrossFittedTrees.fewest_columns(attributes)
+            return CrossFittedTrees.grow(with_label, kinds, known, fold, groups, weight, seed, fewest)
 
         return GroupImputer(
             grow(inputs, categories),

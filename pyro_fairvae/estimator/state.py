@@ -91,6 +91,8 @@ def _parameters_of(stored: StoredModel) -> dict[str, Any]:
     parameters = {name: settings.pop(name) for name in OF_SETTINGS if settings[name] is not None}
     options = {name: value for name, value in settings.items() if value != defaults[name]}
     parameters["proxies"] = [] if proxies is None else list(proxies.names)
+    levels = stored.attributes.levels
+    parameters["group_levels"] = None if levels is None else len(levels.centres)
     members: dict[str, Any] = {"lambdas": list(fit.lambdas)}
     if fit.targets is not None:
         members = {"targets": [target for target in fit.targets if target is not None]}

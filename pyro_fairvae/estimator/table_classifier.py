@@ -29,16 +29,20 @@ from pyro_fairvae.estimator.validation import (
     check_depends_on,
     check_groups,
     check_labels,
+    check_number,
     check_roles,
 )
 from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
+from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.storage.contents import TreeDecisions
 from pyro_fairvae.storage.stored_model import StoredModel
 
 AUDITED_RISKS = ("deo", "deopp", "ddp")  # whose intervals an audit has
+DEFAULT_RISK = "deo"
 
 
 class WithholdingWarning(UserWarning):
@@ -72,6 +76,8 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
     missing_values: Sequence[Any]
     withholding_depends_on: Sequence[str]
     proxies: Sequence[str]
+    group_levels: int | None
+    risk: str | None
 
     @abstractmethod
     def _learn(self, X: Any, y: Any, *others: Any) -> None:
@@ -96,6 +102,12 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
         now.__dict__ = dict(vars(self))
         return now
 
+    def _chosen_risk(self) -> str:
+        """The name of the risk."""
+        if self.risk is not None:
+            return self.risk
+        return DEFAULT_RISK if self.group_levels is None else RISK_OF_NUMBERS
+
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
         """The scores that decide, (rows, classes)."""
@@ -112,6 +124,16 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         check = self.posterior_["check"]
         return None if check is None else WithholdingCheck.of(check)
+
+    @property
+    def withholding_curve_(self) -> pd.DataFrame | None:
+        """How often a number is withheld along its levels, with 90 % intervals; None without a number.
+
+        Columns are ``level``, its ends ``from`` and ``to``, ``centre``, the mean of the stated numbers in it,
+        ``withheld``, ``low`` and ``high``.
+        """
+        check_is_fitted(self)
+        return withholding_curve(self.posterior_["a"], self.attributes_) if self.knows_groups_ else None
 
     @property
     def channels_(self) -> pd.DataFrame:
@@ -225,9 +247,12 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
         features = without_columns(whole, proxies)
         validate_data(self, without_columns(X, proxies), skip_check_array=True)
         y_obs, classes = check_labels(y, len(features))
-        a_obs, attributes = check_groups(sensitive_features, self.missing_values, len(features))
+        a_obs, attributes = check_groups(
+            sensitive_features, self.missing_values, len(features), self.group_levels
+        )
         check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
         encoder = TableEncoder.learn(features)
+        check_number(self.group_levels, proxy_proba)
         u_table = _proxy_table(whole, features, proxy_proba, a_obs, attributes)
         u_encoder = None if u_table is None else TableEncoder.learn(u_table)
         check_depends_on(depends_on, encoder)

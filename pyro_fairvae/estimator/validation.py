@@ -22,7 +22,7 @@ from pyro_fairvae.data.coded_columns import (
     is_missing,
     word_of,
 )
-from pyro_fairvae.data.number_groups import code_sensitive
+from pyro_fairvae.data.number_groups import check_levels, code_sensitive
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.schema.attributes import Attributes
@@ -70,6 +70,7 @@ def check_groups(
 
     With ``levels`` groups are so many levels of a number at most.
     """
+    check_levels(levels)
     if sensitive_features is None:
         return np.full(rows, NOBODY.outcomes - 1), NOBODY
     groups = code_sensitive(sensitive_features, missing_values, levels=levels)
@@ -81,9 +82,18 @@ def check_groups(
     require(
         number <= max(MANY, stating / 2),
         f"sensitive_features make {number} groups, which {stating} rows state; numbers and identifiers "
-        "are not groups. Give other columns, or fewer groups.",
+        "are not groups. Give other columns, or fewer groups, or group_levels for a number such as age.",
     )
     return groups.outcomes, groups.attributes
+
+
+def check_number(levels: int | None, proxy_proba: Any) -> None:
+    """Check that what else is given fits a group that is a number."""
+    require(
+        levels is None or proxy_proba is None,
+        "proxy_proba has probabilities of groups, but group_levels cuts a number into levels, which have no "
+        "names yet; put a prediction of the number among the columns of X, and name it in proxies.",
+    )
 
 
 def random_seed(random_state: Any) -> int:

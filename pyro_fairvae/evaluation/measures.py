@@ -16,7 +16,7 @@ import torch
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.evaluation import metrics
 from pyro_fairvae.evaluation.metrics import METRICS, Metric
-from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk, add_risk
+from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk, add_risk, information
 
 AUDITED_RATES, AUDITED_CLASSES = ("odds", "parity"), ("all", "positive")
 
@@ -51,6 +51,26 @@ class Measure:
     @property
     def name(self) -> str:
         return self.risk.name
+
+
+def unit_of(name: str) -> str:
+    """The unit in which values of a measure are shown: per cent of a share, nats, or none, of χ²."""
+    risk = RISKS.get(name)
+    if risk is None or not risk.dependence:
+        return "%"
+    return "nats" if risk.gap is information else ""
+
+
+def in_unit(name: str, value: float) -> str:
+    """A value of a measure as it is shown, without its unit."""
+    if np.isnan(value):
+        return "–"
+    return f"{100 * value:.2f}" if unit_of(name) == "%" else f"{value:.4f}"
+
+
+def titled(name: str) -> str:
+    """The name of a measure with its unit, as a title of a column."""
+    return f"{name.replace('_', ' ')} {unit_of(name)}".rstrip()
 
 
 MEASURES: dict[str, Measure] = {}
@@ -117,6 +137,9 @@ for _row in (
     Measure(RISKS["disparate_impact"], metrics.disparate_impact, "disparate impact"),
     Measure(RISKS["chi2"], metrics.chi2, "chi2"),
     Measure(RISKS["mutual_information"], metrics.mutual_information, "mutual information"),
+    Measure(RISKS["chi2_given_label"], metrics.chi2_given_label, "chi2 given label"),
+    Measure(RISKS["mutual_information_given_label"], metrics.mutual_information_given_label,
+            "mutual information given label"),
 ):
     _join(_row)
 # fmt: on

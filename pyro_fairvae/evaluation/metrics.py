@@ -12,7 +12,7 @@ would count its rate as 0. Where fewer than two groups can be compared, the metr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -161,6 +161,26 @@ def mutual_information(of: Decisions) -> float:
     if len(table) < 2:
         return float("nan")
     return float(max(0.0, entropy(table.sum(1)) + entropy(table.sum(0)) - entropy(table.ravel())))
+
+
+def chi2_given_label(of: Decisions) -> float:
+    """The mean over people of the χ²-divergence among those of their label."""
+    return _given_label(chi2, of)
+
+
+def mutual_information_given_label(of: Decisions) -> float:
+    """I(Ŷ; A | Y), the mean over people of the mutual information among those of their label."""
+    return _given_label(mutual_information, of)
+
+
+def _given_label(metric: Metric, of: Decisions) -> float:
+    """The mean of a metric among people of each label, who all count; NaN where no label has two groups."""
+    parts = [replace(of, y=of.y[own], decided=of.decided[own], a=of.a[own], weight=of.weight[own])
+             for own in (of.y == c for c in np.unique(of.y))]  # fmt: skip
+    values = np.array([metric(part) for part in parts])
+    if np.isnan(values).all():
+        return float("nan")
+    return float(np.average(np.nan_to_num(values), weights=[part.weight.sum() for part in parts]))
 
 
 # Metrics of decisions. The twins of risks come from the table in :mod:`.measures`.

@@ -24,7 +24,7 @@ from pyro_fairvae.posterior.scored_rows import ScoredRows
 from pyro_fairvae.posterior.second_stage import MOST_CHANGE, SETTLED, SHIFT, STRETCH, SecondStage
 
 PSEUDO_BENDS = 2.0  # bends that the first τ is worth
-LEAST_BEND, MOST_BEND = 0.3, 100.0
+LEAST_BEND, MOST_BEND = 0.3, 30.0
 
 
 class OrderedStage(SecondStage):

@@ -1,5 +1,6 @@
 """Figures, tables and pages; the only package that imports matplotlib."""
 
+from pyro_fairvae.report.curves import CURVE_MEANS, curve_lines, curve_table, draw_curve, draw_recovered
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
     draw_channel,
@@ -23,6 +24,7 @@ from pyro_fairvae.report.text import (
     members_in_words,
     posterior_table,
     prior_table,
+    rate_lines,
     results_table,
     rows_judged_on,
     suggestion_table,
@@ -32,18 +34,23 @@ from pyro_fairvae.report.together import together_table
 from pyro_fairvae.report.withholding import draw_check, draw_effects
 
 __all__ = [
+    "CURVE_MEANS",
     "align",
     "channels_table",
     "check_lines",
+    "curve_lines",
+    "curve_table",
     "decision_table",
     "dependence_table",
     "draw_channel",
     "draw_check",
+    "draw_curve",
     "draw_effects",
     "draw_faces",
     "draw_frontier",
     "draw_prior_study",
     "draw_ranks",
+    "draw_recovered",
     "draw_study_metrics",
     "draw_training",
     "draw_yardstick",
@@ -54,6 +61,7 @@ __all__ = [
     "members_in_words",
     "posterior_table",
     "prior_table",
+    "rate_lines",
     "results_table",
     "rows_judged_on",
     "suggestion_table",

@@ -21,6 +21,7 @@ from scipy import stats
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.messages import printable
+from pyro_fairvae.evaluation.measures import unit_of
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.report.comparison import metric_title
 from pyro_fairvae.report.text import members_in_words
@@ -50,7 +51,8 @@ def draw_frontier(path: Path, results: dict[str, Any]) -> None:
     axes = figure.add_subplot()
     bare_axes(axes)
     members = results["members"]
-    unfair = [100 * member["test"][metric] for member in members]
+    scale = 100 if unit_of(metric) == "%" else 1
+    unfair = [scale * member["test"][metric] for member in members]
     error = [100 * member["test"]["error"] for member in members]
     axes.plot(unfair, error, "-o", color=COLOURS[0], linewidth=1, label="test")
     title, names = members_in_words(pd.DataFrame(members))
@@ -62,7 +64,9 @@ def draw_frontier(path: Path, results: dict[str, Any]) -> None:
         unfair[chosen], error[chosen], "o", markersize=14, fillstyle="none", color=COLOURS[1],
         label="chosen on validation",
     )  # fmt: skip
-    axes.set_xlabel(f"{metric.replace('_', ' ').upper()} on test (%)")
+    name = metric.replace("_", " ")
+    unit = f" ({unit_of(metric)})" if unit_of(metric) else ""
+    axes.set_xlabel(f"{name.upper() if scale == 100 else name} on test{unit}")
     axes.set_ylabel("error on test (%)")
     axes.set_xlim(left=0)
     axes.legend(frameon=False)

@@ -13,8 +13,11 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from pyro_fairvae.auditing import AUDITED, Audit
+from pyro_fairvae.evaluation.measures import in_unit, unit_of
+from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import CheckSummary
+from pyro_fairvae.report.curves import CURVE_MEANS, curve_in_words, curve_lines, draw_curve
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
 from pyro_fairvae.report.text import (
@@ -75,23 +78,27 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     title, names = members_in_words(model.frontier)
     flag = "max-disparity" if title == "target" else "lambda"
     spread, of_spread, note = spread_columns(model.frontier)
-    lines = [[title, "error %", f"{metric} %", *of_spread, "decides", "to decide by it"]]
+    lines = [
+        [title, "error %", f"{metric} {unit_of(metric)}".rstrip(), *of_spread, "decides", "to decide by it"]
+    ]
     for k, (value, (_, member)) in enumerate(zip(names, model.frontier.iterrows(), strict=True)):
         lines.append(
             [
-                value, _percent(member["error"]), _percent(member["disparity"]),
-                *(_percent(member[column]) for column in spread), "yes" if k == model.selected else "",
+                value, _percent(member["error"]), in_unit(metric, member["disparity"]),
+                *(in_unit(metric, member[column]) for column in spread), "yes" if k == model.selected else "",
                 f"fairvae predict {name} DATA --{flag} {value}" if value != "none" else "",
             ]
         )  # fmt: skip
     differ = (
-        "Each member is settled to its own target, the largest difference between groups that is allowed."
+        f"Each member is settled to its own target, {_allowed(metric)}."
         if title == "target"
         else "Each member weighs fairness by its own λ."
     )
     words = (
         f"{differ} The one that decides has the {title} {names[model.selected]}: an error of "
-        f"{_percent(chosen['error'])} % and a disparity of {_percent(chosen['disparity'])} %, on "
+        f"{_percent(chosen['error'])} % and a disparity of "
+        f"{in_unit(metric, chosen['disparity'])} {unit_of(metric)}".rstrip()
+        + ", on "
         f"{rows_judged_on(model.summary)}. Disparity is {metric}: "
         f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
     )
@@ -99,7 +106,10 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     draw_choice(figure, model.frontier, model.selected, metric)
     picture = Picture(
         figure,
-        "; ".join(f"{title} {line[0]}: error {line[1]} %, {metric} {line[2]} %" for line in lines[1:]),
+        "; ".join(
+            f"{title} {line[0]}: error {line[1]} %, {metric} {line[2]} {unit_of(metric)}".rstrip()
+            for line in lines[1:]
+        ),
         f"Error against disparity on these rows, with bars from {of_spread[0]} to {of_spread[-1]}; the ring "
         "marks the member that decides."
         if len(spread) > 1
@@ -108,6 +118,13 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     )
     note = f"Disparity is expected under the imputed groups; {note}."
     return [words, picture, Grid("Members to choose from", lines, note)]
+
+
+def _allowed(metric: str) -> str:
+    """What a target of a measure is."""
+    if unit_of(metric) == "%":
+        return "the largest difference between groups that is allowed"
+    return "the most dependence of decisions on the group that is allowed"
 
 
 def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) -> None:
@@ -136,13 +153,17 @@ def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) 
     axes.set_xlabel(f"{metric} on held-out rows")
     axes.set_ylabel("error on held-out rows")
     axes.set_xlim(left=0)
-    for axis in (axes.xaxis, axes.yaxis):
+    for axis in (axes.xaxis, axes.yaxis) if unit_of(metric) == "%" else (axes.yaxis,):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     write_figure(figure, path)
 
 
 def _withholding(model: StoredModel, folder: Path) -> list[Block]:
     channels = withholding_rates(model.posterior, model.knows_groups)
+    curve = withholding_curve(model.posterior["a"], model.attributes) if model.knows_groups else None
+    of_number = [] if curve is None else _curve(curve, model.attributes.names[0], folder)
+    if curve is not None:
+        channels = channels[channels["what"] == "label"].reset_index(drop=True)
     lines = [["withheld", "of", "rate", "5 %", "95 %"]]
     lines += [
         [line["what"], line["of"], *(f"{line[key]:.3f}" for key in ("withheld", "low", "high"))]
@@ -155,7 +176,8 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
         "; ".join(f"{line[1]} withhold the {line[0]} at a rate of {line[2]}" for line in lines[1:]),
         "Rates of withholding with 90 % intervals.",
     )
-    grid = Grid("How often group and label are withheld", lines, model.posterior["describes"])
+    what = "group and label are" if curve is None else "the label is"
+    grid = Grid(f"How often {what} withheld", lines, model.posterior["describes"])
     depends_on = model.depends_on
     named: list[Block] = []
     if depends_on:
@@ -166,11 +188,24 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
         named.append(Notice(words) if check["rejected"] else words)
     return [
         *named,
+        *of_number,
         picture,
         grid,
         *model.posterior["warnings"],
         *_effects(model.posterior["effects"], folder),
         *_check(check, folder),
+    ]
+
+
+def _curve(curve: pd.DataFrame, name: str, folder: Path) -> list[Block]:
+    """Who withholds a number, as a figure and level by level."""
+    figure = folder / "curve.svg"
+    draw_curve(figure, curve, name)
+    words = f"How often {name} is withheld along it, with a 90 % band."
+    means = f"{CURVE_MEANS.format(name=name).capitalize()}."
+    return [
+        Picture(figure, curve_in_words(curve, name), words),
+        Grid(f"Who withholds along {name}", curve_lines(curve, name), means),
     ]
 
 

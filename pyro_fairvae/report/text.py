@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 
 from pyro_fairvae.base.messages import in_one_line
 from pyro_fairvae.channels.channel import Channel
-from pyro_fairvae.evaluation.measures import AUDITED
+from pyro_fairvae.evaluation.measures import AUDITED, in_unit, titled
 from pyro_fairvae.posterior.channel_draws import ChannelDraws
 from pyro_fairvae.posterior.summaries import EffectSummary, PosteriorSummary, withheld_groups
 from pyro_fairvae.posterior.withholding_check import (
@@ -41,12 +41,12 @@ def results_table(results: dict[str, Any]) -> str:
     """λ, and error and unfairness on test, a line for each member; the chosen one is starred."""
     chosen = results["metric"]
     metrics = tuple(dict.fromkeys(("error", chosen, "deo", "deo_floor", *AUDITED)))
-    titles = [f"{name.replace('_', ' ')} %" for name in metrics]
+    titles = [titled(name) for name in metrics]
     title, names = members_in_words(pd.DataFrame(results["members"]))
-    lines = [[title, *titles, "validation error %", f"validation {chosen.replace('_', ' ')} %", ""]]
+    lines = [[title, *titles, "validation error %", f"validation {titled(chosen)}", ""]]
     for k, member in enumerate(results["members"]):
-        tested = [_percent(member["test"][name]) for name in metrics]
-        validated = [_percent(member["val"][name]) for name in ("error", chosen)]
+        tested = [in_unit(name, member["test"][name]) for name in metrics]
+        validated = [in_unit(name, member["val"][name]) for name in ("error", chosen)]
         star = "*" if k == results["selected"] else ""
         lines.append([names[k], *tested, *validated, star])
     return (
@@ -165,10 +165,11 @@ def withholding_table(posterior: PosteriorSummary, depends_on: Sequence[str] = (
         given: Mapping[str, Any] = rate
         numbers += [f"{given[key]:.3f}" if key in given else "–" for key in known]
         lines.append([label, greek.get(label, ""), *numbers])
-    return _with_check_and_effects(posterior, depends_on, align(lines))
+    return with_check_and_effects(posterior, depends_on, align(lines))
 
 
-def _with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[str], table: str) -> str:
+def with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[str], table: str) -> str:
+    """A table of rates between what the check says, and notes, warnings and effects."""
     warnings = "".join(f"\nwarning: {words}" for words in posterior["warnings"])
     effects = effects_table(posterior["effects"])
     return (
@@ -179,7 +180,7 @@ def _with_check_and_effects(posterior: PosteriorSummary, depends_on: Sequence[st
 
 def members_in_words(frontier: pd.DataFrame) -> tuple[str, list[str]]:
     """What the members of a frontier differ in, target or λ, and its value for each of them."""
-    if "lambda" not in frontier:
+    if "lambda" not in frontier or ("target" in frontier and frontier["target"].notna().any()):
         return "target", ["none" if pd.isna(target) else f"{target:g}" for target in frontier["target"]]
     return "λ", [f"{weight:g}" for weight in frontier["lambda"]]
 
@@ -197,10 +198,10 @@ def frontier_table(
     """Error and disparity of each member, the chosen one starred; ``judged_on`` says on which rows."""
     title, names = members_in_words(frontier)
     spread, of_spread, note = spread_columns(frontier)
-    lines = [[title, "error %", f"{metric.replace('_', ' ')} %", *of_spread, ""]]
+    lines = [[title, "error %", titled(metric), *of_spread, ""]]
     for k, (name, (_, member)) in enumerate(zip(names, frontier.iterrows(), strict=True)):
-        numbers = [_percent(member[column]) for column in ("error", "disparity", *spread)]
-        lines.append([name, *numbers, "*" if k == selected else ""])
+        numbers = [in_unit(metric, member[column]) for column in ("disparity", *spread)]
+        lines.append([name, _percent(member["error"]), *numbers, "*" if k == selected else ""])
     return align(lines) + f"\n(on {judged_on}, groups as imputed; {note}; * is the member that decides)"
 
 
@@ -219,11 +220,16 @@ def channels_table(
 
     Check and effects are shown as in :func:`withholding_table`.
     """
+    return with_check_and_effects(posterior, depends_on, align(rate_lines(channels)))
+
+
+def rate_lines(channels: pd.DataFrame) -> list[list[str]]:
+    """The lines of :func:`channels_table`, titles first."""
     lines = [["withheld by", "", "rate", "5 %", "95 %"]]
     for _, line in channels.iterrows():
         numbers = [f"{line[name]:.3f}" for name in ("withheld", "low", "high")]
         lines.append([str(line["what"]), str(line["of"]), *numbers])
-    return _with_check_and_effects(posterior, depends_on, align(lines))
+    return lines
 
 
 def posterior_table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:

@@ -37,10 +37,14 @@ class CellSums:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates to compare between groups: sums and masses, both (…, comparisons, groups)."""
+    """Rates to compare between groups: sums and masses, both (…, comparisons, groups).
+
+    ``people``, (…, 1, 1), is the mass of which masses are shares; if None, that of each comparison.
+    """
 
     total: Tensor
     mass: Tensor
+    people: Tensor | None = None
 
     @property
     def filled(self) -> Tensor:
@@ -72,6 +76,14 @@ def parity(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = c | A = a), a comparison for each class c."""
     total = sums.predicted.sum(-3).transpose(-1, -2)[..., classes, :]
     return Rates(total, sums.mass.sum(-2).unsqueeze(-2).expand_as(total))
+
+
+def decisions_by_label(sums: CellSums, classes: list[int]) -> Rates:
+    """P(Ŷ = c | Y = y, A = a), a comparison for each class y and each decision c, among people of all y."""
+    total = sums.predicted[..., classes, :, :].transpose(-1, -2).flatten(-3, -2)
+    mass = sums.mass[..., classes, :]
+    each = mass.unsqueeze(-2).expand(*mass.shape[:-1], sums.predicted.shape[-1], mass.shape[-1])
+    return Rates(total, each.flatten(-3, -2), mass.sum((-2, -1))[..., None, None])
 
 
 def pair_differences(rates: Rates) -> Tensor:
@@ -139,7 +151,8 @@ def _comparable(rates: Rates) -> Tensor:
 
 
 def _shares(rates: Rates) -> Tensor:
-    return rates.mass / rates.mass.sum(-1, keepdim=True).clamp(min=1e-12)
+    people = rates.mass.sum(-1, keepdim=True) if rates.people is None else rates.people
+    return rates.mass / people.clamp(min=1e-12)
 
 
 class Gaps(NamedTuple):
@@ -150,6 +163,9 @@ class Gaps(NamedTuple):
     some: Tensor
 
 
+# Gaps that measure dependence: they have a derivative everywhere, and summed over decisions are convex in
+# them, since they are f-divergences.
+DEPENDENCE: tuple[Callable[[Rates], Tensor], ...] = (chi_squared, information)
 # Gaps that are the maximum of absolute values of signed differences.
 SIGNED: dict[Callable[[Rates], Tensor], Callable[[Rates], Tensor]] = {
     spread: pair_differences,
@@ -191,6 +207,11 @@ class ComposedRisk:
         some = comparable.any(-1)
         return Gaps(torch.where(some, value, 0), rates.filled.flatten(-2).all(-1), some)
 
+    @property
+    def dependence(self) -> bool:
+        """Whether F measures dependence in nats or as χ², not a difference of rates."""
+        return self.gap in DEPENDENCE and self.combine == "sum"
+
     def differences(self, sums: CellSums) -> Tensor:
         """d, (…, blocks, size), of which F is the mean over blocks of the largest |d|.
 
@@ -208,6 +229,8 @@ class ComposedRisk:
 
     def cells(self, sums: CellSums) -> Tensor:
         """Rate of each cell minus the rate over all groups, (…, comparisons, groups)."""
+        if self.rates is decisions_by_label:  # right decisions alone, so that cells are of label and group
+            return differences_from_overall(odds(sums, self.classes_of(sums.mass.shape[-2])))
         return differences_from_overall(self._rates(sums))
 
     def _rates(self, sums: CellSums) -> Rates:
@@ -247,8 +270,26 @@ _RISKS = {
         ComposedRisk(
             "mutual_information", parity, information, combine="sum", bound=lambda c, g: math.log(min(c, g))
         ),
+        ComposedRisk(
+            "chi2_given_label",
+            decisions_by_label,
+            chi_squared,
+            combine="sum",
+            bound=lambda c, g: float(min(c, g) - 1),
+        ),
+        ComposedRisk(
+            "mutual_information_given_label",
+            decisions_by_label,
+            information,
+            combine="sum",
+            bound=lambda c, g: math.log(min(c, g)),
+        ),
     )
 }
+# The default where the group is a number cut into levels. The largest difference between many levels is that
+# of two cells with few people, mostly chance; a measure of dependence weighs cells by their people. Given the
+# label, as DEO is: people of one label are decided about alike, whatever the number.
+RISK_OF_NUMBERS = "mutual_information_given_label"
 # The composed risks by name. Each has a matching metric of decisions, so others are added together with
 # their metric by :func:`pyro_fairvae.evaluation.register`.
 RISKS: Mapping[str, ComposedRisk] = MappingProxyType(_RISKS)

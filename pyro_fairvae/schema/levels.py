@@ -13,7 +13,7 @@ from pyro_fairvae.schema.arrays import Floats, Integers
 
 FEWEST_STATED = 50  # numbers, from which levels are made
 FEWEST_IN_LEVEL = 10
-MOST_LEVELS = 64
+FEWEST_LEVELS, MOST_LEVELS = 3, 64
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,13 @@ class Levels:
     def code(self, numbers: Floats) -> Integers:
         """The level of each number."""
         return np.searchsorted(np.array(self.edges), numbers, side="right").astype(np.int64)
+
+    def merged(self, most: int) -> Levels:
+        """At most ``most`` levels, each made of as many neighbouring ones as the others, or one more."""
+        of = np.arange(len(self.centres)) * min(most, len(self.centres)) // len(self.centres)
+        edges = [edge for edge, below, above in zip(self.edges, of, of[1:], strict=False) if below < above]
+        centres = [float(np.array(self.centres)[of == level].mean()) for level in range(of[-1] + 1)]
+        return Levels(tuple(edges), tuple(centres))
 
     @property
     def names(self) -> tuple[str, ...]:

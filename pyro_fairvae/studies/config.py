@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,17 @@ from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel, sketched_channel
-from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, load
+from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, Splits, load
+from pyro_fairvae.data.dataset import GROUP_LEVELS, Number
+from pyro_fairvae.data.number_groups import check_levels
 from pyro_fairvae.data.registry import groups_help, labels_help, names_help, rows_help
-from pyro_fairvae.decisions.targets import check_targets
+from pyro_fairvae.data.tables import Table
+from pyro_fairvae.decisions.targets import check_targets, default_targets
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.settling import check_refined
 from pyro_fairvae.inference.training import check_lambdas
+from pyro_fairvae.risks import RISKS
+from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.schema.attributes import Attributes
 
 ENVIRONMENT = "environment"
@@ -36,6 +42,7 @@ PACKAGES = ("fairlearn", "numpy", "pandas", "pyro-ppl", "scikit-learn", "scipy",
 HIDDEN_LABELS = 0.25
 DEFAULT_LEVEL = next(iter(LEVELS))
 RATES = ("level", "alpha", "beta", "truth", "misstated")  # of hidden groups
+OF_GROUPS = RATES[1:]  # which numbers do not have
 
 
 def label_missing_help() -> str:
@@ -74,10 +81,14 @@ class DataConfig:
     misstated: float = option(0.0, "rate at which people state a group that is not theirs")
     label_missing: float | None = option(None, label_missing_help)
     proxies: tuple[str, ...] = option((), proxies_help)
+    group_levels: int | None = option(
+        None, f"levels, at most, of a group that is a number, such as age (default: {GROUP_LEVELS})"
+    )
 
     def __post_init__(self) -> None:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
         self._take_defaults(dataset)
+        self._check_number(dataset)
         if self.group is not None:
             choose(f"group of {self.dataset}", self.group, dataset.groups)
         if self.label is not None:
@@ -117,9 +128,39 @@ class DataConfig:
         if self.label_missing is None:
             object.__setattr__(self, "label_missing", 0.0 if dataset.recorded else HIDDEN_LABELS)
 
+    def _check_number(self, dataset: Dataset) -> None:
+        """Refuse what does not go with a group that is a number, or with one that is not."""
+        check_levels(self.group_levels)
+        name = dataset.group(self.group)
+        require(
+            self.group_levels is None or name in dataset.numbers,
+            f"group_levels is for a group that is a number, but {name!r} of {self.dataset} is not; leave it "
+            f"out{self._numbers(dataset)}.",
+            "group_levels",
+        )
+        unused = [name for name in OF_GROUPS if getattr(self, name) != getattr(DataConfig, name)]
+        require(
+            not (unused and name in dataset.numbers),
+            f"{' and '.join(unused)} cannot be given for {name!r}, a number: it is withheld along a curve, "
+            "which level shifts, and nobody misstates it. Leave it out.",
+            *unused,
+        )
+
+    @staticmethod
+    def _numbers(dataset: Dataset) -> str:
+        return f", or choose the group {' or '.join(dataset.numbers)}" if dataset.numbers else ""
+
+    @property
+    def number(self) -> Number | None:
+        """The group, if it is a number."""
+        dataset = DATASETS[self.dataset]
+        return dataset.numbers.get(dataset.group(self.group))
+
     @property
     def attributes(self) -> Attributes:
         dataset = DATASETS[self.dataset]
+        if self.number is not None:
+            return self.number.attributes(self.group_levels or GROUP_LEVELS)
         return dataset.attributes(dataset.group(self.group))
 
     @property
@@ -135,15 +176,26 @@ class DataConfig:
     def table(self, seed: int, data_dir: str | Path | None = None) -> AnyTable:
         """All rows that are used; if they are a part of the data set, ``seed`` draws them."""
         table = load(self.dataset, self.group, data_dir, self.label, self.side)
+        if self.number is not None and isinstance(table, Table):
+            table = table.with_levels(self.attributes)
         most = DATASETS[self.dataset].most_rows
         rows = min(table.rows, most) if self.rows is None and most is not None else self.rows
         return table if rows is None else table.take(rows, seed)
 
     def truth_by_channel(self) -> dict[str, np.ndarray]:
-        """The P(ã|a) and P(ỹ|y) by which values are hidden; without the former where groups are not."""
+        """The P(ã|a) and P(ỹ|y) by which values are hidden; without the former where groups are not.
+
+        Nor where the group is a number: the rates of its levels are those of the people in them.
+        """
         missing = self.missingness()
         labels = {"y": missing.label_channel()}
-        return labels if DATASETS[self.dataset].recorded else {"a": missing.group_channel(), **labels}
+        if DATASETS[self.dataset].recorded or self.number is not None:
+            return labels
+        return {"a": missing.group_channel(), **labels}
+
+    def truth_of(self, parts: Splits) -> dict[str, np.ndarray]:
+        """The same for split data; of a number with the rates of its levels."""
+        return self.truth_by_channel() | ({} if parts.truth is None else {"a": parts.truth})
 
     def missingness(self) -> Missingness:
         """How groups and labels are hidden; several attributes independently, at the rates of the level.
@@ -153,6 +205,11 @@ class DataConfig:
         assert self.label_missing is not None
         if self.level is None:
             return Missingness(label_unavailable=(self.label_missing,) * len(self.classes))
+        if self.number is not None:
+            return Missingness(
+                label_unavailable=(self.label_missing,) * len(self.classes),
+                withheld=partial(self.number.withheld, self.level),
+            )
         beta, alpha = LEVELS[self.level]
         beta = beta if self.beta is None else self.beta
         alpha = alpha if self.alpha is None else self.alpha
@@ -188,6 +245,26 @@ def check_simulated(dataset: str) -> None:
 
 def _nested(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in matrix.tolist())
+
+
+def suiting(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that suit the data set and the group better than the defaults, unless they are given.
+
+    Of a number the risk is a measure of dependence, settled to targets; with λ it is weighed as it is, since
+    it needs no smoothing at 0.
+    """
+    dataset = DATASETS.get(given.get("dataset", DEFAULT_DATASET))
+    if dataset is None:
+        return {}
+    found = dict(dataset.suits)
+    if given.get("group", dataset.groups[0]) in dataset.numbers:
+        risk = given.get("risk", RISK_OF_NUMBERS)
+        found |= {"risk": risk}
+        if "lambdas" in given:
+            found |= {"risk_estimator": "expected"} if risk in RISKS and RISKS[risk].dependence else {}
+        elif "targets" not in given:
+            found |= {"targets": default_targets(RISKS.get(risk))}
+    return {name: value for name, value in found.items() if name not in given}
 
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0)  # λ unless given

@@ -15,6 +15,7 @@ from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.base.folders import is_current_file
 from pyro_fairvae.base.options import build, option
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects, prior_draws
+from pyro_fairvae.posterior.curves import truthful_channel, withholding_curve
 from pyro_fairvae.posterior.stored_draws import (
     CALIBRATED,
     GUIDE,
@@ -163,7 +164,12 @@ def _inspect_model(folder: Path, config: InspectConfig) -> Inspected:
         for label, row in model.posterior["a"].items()
     }
     checks = () if check is None else ((check, depends_on),)
-    return Inspected(draws, _truth(folder), describes, warnings, yardstick, w, checks)
+    truth = _truth(folder)
+    if truth is not None and model.knows_groups and "a" not in truth:
+        curve = withholding_curve(model.posterior["a"], model.attributes)
+        if curve is not None and "truth" in curve:
+            truth["a"] = truthful_channel(curve["truth"].to_numpy())
+    return Inspected(draws, truth, describes, warnings, yardstick, w, checks)
 
 
 def _truth(folder: Path) -> dict[str, np.ndarray] | None:

@@ -125,7 +125,7 @@ def _study_one(
     lines = []
     for t, (data, seed) in enumerate(cases):
         common = {"prior": prior, "rows": rows, "level": data.level, "seed": seed}
-        lines += rates(joint, t, data.truth_by_channel(), common)
+        lines += rates(joint, t, data.truth_of(parts[t]), common)
         test = parts[t].test
         for w, weight in enumerate(config.lambdas):
             metrics = evaluate(test.y, decided[t * weights + w], test.a, len(test.classes))

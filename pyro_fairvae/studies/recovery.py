@@ -14,7 +14,7 @@ import torch
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import write_csv
 from pyro_fairvae.base.folders import alone_in
-from pyro_fairvae.base.options import build, option
+from pyro_fairvae.base.options import build, option, options_of
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, split
@@ -22,6 +22,7 @@ from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.studies.config import DataConfig, check_simulated
 from pyro_fairvae.studies.joint_fits import once, rates, train_jointly
+from pyro_fairvae.studies.number_recovery import with_people
 
 # Jiang, Fan, Li and Zhang (2025), Table 1: α and β, by group and level.
 PAPER = {key: rates for row in DATASETS.values() for key, rates in row.published.items()}
@@ -52,6 +53,8 @@ class RecoverConfig:
         None, "proxies of the group, where withholding is recorded (default: all that the data set has)"
     )
 
+    group_levels: int | None = option(None, options_of(DataConfig)["group_levels"].help)
+
     def __post_init__(self) -> None:
         check_simulated(self.dataset)
         require(
@@ -71,7 +74,9 @@ class RecoverConfig:
         dataset = DATASETS[choose("data set", self.dataset, DATASETS)]
         groups = self.groups or dataset.studied_groups
         return [
-            DataConfig(self.dataset, self.label, group, self.rows, level=level)
+            DataConfig(
+                self.dataset, self.label, group, self.rows, level=level, group_levels=self.group_levels
+            )
             for group in groups
             for level in self.levels
         ]
@@ -94,6 +99,8 @@ def recover(
         options = {
             name: getattr(config, name) for name in ("dataset", "label", "seeds", "epochs", "rows", "prior_a")
         }
+        if config.group_levels is not None:
+            options["group_levels"] = config.group_levels
         if config.withholding_depends_on:
             options["withholding_depends_on"] = list(config.withholding_depends_on)
         for data in config.cases():
@@ -115,13 +122,11 @@ def _recover_level(
     seeds = [derive_seed(seed, list(LEVELS).index(str(data.level))) for seed in range(config.seeds)]
     parts = [split(table, data.missingness(), seed) for seed in seeds]
     joint = train_jointly(parts, [0.0], config.settings(), seeds, device, report)
-    return [
-        line
-        for seed in range(config.seeds)
-        for line in rates(
-            joint, seed, data.truth_by_channel(), {"group": data.group, "level": data.level, "seed": seed}
-        )
-    ]
+    lines = []
+    for seed, splits in enumerate(parts):
+        common = {"group": data.group, "level": data.level, "seed": seed}
+        lines += with_people(rates(joint, seed, data.truth_of(splits), common), splits, data)
+    return lines
 
 
 def recovery_lines(found: pd.DataFrame) -> list[list[str]]:

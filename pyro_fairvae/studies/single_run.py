@@ -116,7 +116,7 @@ def train_run(
         calibrated = None
         if config.settings.kind_of_intervals == "calibrated":
             calibrated = calibrate_fit(fitted, parts.train, [config.seed])
-        posterior = summarise(fitted, calibrated, config.data.truth_by_channel())
+        posterior = summarise(fitted, calibrated, config.data.truth_of(parts))
         if parts.yardstick is not None:
             add_yardstick(posterior["a"], fitted.program.guide.channel_a, parts.yardstick)
         hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))

@@ -71,6 +71,17 @@ INDEPENDENT = {
         chi2_contingency(contingency(d, sensitive_features), correction=False).statistic / len(y)
     ),
     "mutual_information": lambda y, d, sensitive_features: mutual_info_score(d, sensitive_features),
+    "chi2_given_label": lambda y, d, sensitive_features: (
+        sum(
+            chi2_contingency(contingency(d[y == c], sensitive_features[y == c]), correction=False).statistic
+            for c in np.unique(y)
+        )
+        / len(y)
+    ),
+    # By the chain rule.
+    "mutual_information_given_label": lambda y, d, sensitive_features: (
+        mutual_info_score(2 * d + y, sensitive_features) - mutual_info_score(y, sensitive_features)
+    ),
 }
 
 

@@ -462,7 +462,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _joint(self, X: Any, sensitive_features: Any, rule: JointRule) -> JointProblem:
         target = self.frontier_["target"][self.selected_]
-        risk = rule.risk_of(RiskSettings(risk=self.risk))
+        risk = rule.risk_of(RiskSettings(risk=self._chosen_risk()))
         weight = rule.weight_of(None, None if np.isnan(target) else float(target))
         inputs = self._inputs(X)
         label = self._labels(X, inputs)

@@ -64,11 +64,11 @@ def best_adjustment(
     label: Tensor,
     risk: ComposedRisk,
     lambdas: Tensor,
-    stiffness: float,
+    stiffness: float | None,
     steps: int,
     lr: float = 0.02,
 ) -> Tensor:
-    """ν that minimises the expected error of decisions plus the smoothed λF (:func:`pull`).
+    """ν that minimises the expected error of decisions plus λF, smoothed (:func:`pull`) at a stiffness.
 
     ``scores`` (members, rows, classes) are adjusted by ``cells``, P(y, a|x), and judged by ``imputed``,
     P(y, a|x, ỹ, ã), both (members, rows, classes, groups), and ``label``, P(y|x, ỹ). Decisions are softened,
@@ -86,8 +86,12 @@ def best_adjustment(
         adjusted = scores + torch.einsum("krya,kcya->krc", cells, weights)
         decided = softened_step(adjusted, first * (last / first) ** done)
         error = 1 - (decided * label).sum(-1).mean(-1)
-        differences = risk.differences(expected_cell_sums(decided.unsqueeze(-2), imputed)).squeeze(1)
+        sums = expected_cell_sums(decided.unsqueeze(-2), imputed)
+        if stiffness is None:
+            penalty = lambdas * risk(sums).value.squeeze(1)
+        else:
+            penalty = pull(risk.differences(sums).squeeze(1), lambdas, stiffness)
         optimizer.zero_grad()
-        (error + pull(differences, lambdas, stiffness)).sum().backward()
+        (error + penalty).sum().backward()
         optimizer.step()
     return weights.detach() / share.unsqueeze(1) * (lambdas > 0)[:, None, None, None]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.evaluation import metrics
+from pyro_fairvae.evaluation import dependence, metrics
 from pyro_fairvae.evaluation.metrics import METRICS, Metric
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk, add_risk
 
@@ -117,6 +117,13 @@ for _row in (
     Measure(RISKS["disparate_impact"], metrics.disparate_impact, "disparate impact"),
     Measure(RISKS["chi2"], metrics.chi2, "chi2"),
     Measure(RISKS["mutual_information"], metrics.mutual_information, "mutual information"),
+    # Decisions are judged by what critics bound from below.
+    Measure(RISKS["mine"], metrics.mutual_information, "MINE"),
+    Measure(RISKS["infonce"], metrics.mutual_information, "InfoNCE"),
+    Measure(RISKS["hgr"], dependence.maximal_correlation, "HGR"),
+    Measure(RISKS["mine_given_label"], dependence.mutual_information_given_label, "MINE given label"),
+    Measure(RISKS["infonce_given_label"], dependence.mutual_information_given_label, "InfoNCE given label"),
+    Measure(RISKS["hgr_given_label"], dependence.maximal_correlation_given_label, "HGR given label"),
 ):
     _join(_row)
 # fmt: on

@@ -47,6 +47,7 @@ class Evaluation:
 
     loss: Tensor
     measured: Measured
+    risk: Estimate
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class FairELBO(TraceEnum_ELBO):
         parts = self._enumerated_parts(run, batch.rows)
         parts |= {name: part.detach().expand_as(self.lambdas) for name, part in differentiable.items()}
         return Evaluation(
-            loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells)
+            loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells), risk
         )
 
     @staticmethod

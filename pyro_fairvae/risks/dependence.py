@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps, odds, parity, spread
+from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps, add_risk, odds, parity, spread
 
 TINY = 1e-12
 KINDS = ("mine", "infonce", "hgr")
@@ -283,6 +283,7 @@ def dependence_risk(kind: str, given_label: bool) -> DependenceRisk:
         odds if given_label else parity,
         spread,
         bound=(lambda c, g: 1.0) if kind == "hgr" else (lambda c, g: math.log(min(c, g))),
+        smooth=kind != "hgr",
         kind=kind,
         given_label=given_label,
     )
@@ -291,6 +292,8 @@ def dependence_risk(kind: str, given_label: bool) -> DependenceRisk:
 DEPENDENCE: dict[str, DependenceRisk] = {
     risk.name: risk for given in (False, True) for risk in (dependence_risk(kind, given) for kind in KINDS)
 }
+for _risk in DEPENDENCE.values():
+    add_risk(_risk)
 
 
 def _one_hot(size: int, like: Tensor) -> Tensor:

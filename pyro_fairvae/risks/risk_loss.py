@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.options import option
+from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import MemberNoise
+from pyro_fairvae.risks.critics import Critics, CriticSettings
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
+from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
 from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
-from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
+from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 
@@ -38,6 +42,8 @@ class RiskSettings:
         How decisions are softened, and from which probability class 1 is decided.
     imputer, labeller, imputation
         How unstated groups and labels are imputed, and by whom.
+    critic : CriticSettings
+        The critics of ``mine`` and ``infonce``, and how they are trained.
 
     ``fairvae train --help`` explains every option.
 
@@ -102,6 +108,7 @@ class RiskSettings:
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
     gumbel_temperature: float = option(0.5, "temperature of the vanilla risk's Gumbel-softmax")
+    critic: CriticSettings = nested(CriticSettings)
 
     def __post_init__(self) -> None:
         for what, given, table in (
@@ -193,7 +200,7 @@ def _not_imported(predictions: Tensor, y: Tensor, a: Tensor) -> Tensor:
 
 
 class RiskLoss:
-    """The estimate Ê for some settings; its state is the estimator's memory."""
+    """The estimate Ê for some settings; its state is the estimator's memory, and critics if it has any."""
 
     def __init__(self, settings: RiskSettings, risk: ComposedRisk | CustomRisk | None = None) -> None:
         self.settings = settings
@@ -208,6 +215,31 @@ class RiskLoss:
             settings.risk_estimator,
             settings.stiffness,
         )
+        self.critics: Critics | None = None
+
+    def give_critics(
+        self, seeds: Sequence[int], classes: int, groups: int, centres: Sequence[float] | None, like: Tensor
+    ) -> None:
+        """Let critics, one for each seed, find the risk if it is one of theirs; else nothing changes.
+
+        ``centres`` are the numbers that groups stand for, if they are levels of one. Without critics the risk
+        is the supremum over all of them, in closed form.
+        """
+        risk, options = self.estimator.risk, self.settings.critic
+        if not (isinstance(risk, DependenceRisk) and risk.criticised and options.critic_hidden):
+            return
+        numbers = None if centres is None else torch.tensor(centres, dtype=like.dtype, device=like.device)
+        example = like.new_ones(len(seeds), 1, classes, groups, classes)
+        view = view_of_cells(CellSums(example.sum(-1), example), risk.given_label, numbers)
+        self.critics = Critics(risk, view, options, seeds)
+        self.estimator.risk = risk.with_critics(self.critics, numbers)
+
+    def learn(self, sums: CellSums | None) -> None:
+        """Take the critics' steps, if there are any, at the cell sums of an :class:`Estimate`."""
+        risk = self.estimator.risk
+        if self.critics is not None and sums is not None:
+            assert isinstance(risk, DependenceRisk)
+            self.critics.learn(view_of_cells(sums, risk.given_label, risk.centres))
 
     def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
         r"""Cost of changing decisions, (members,): a classification risk on the fairness risk's scale.

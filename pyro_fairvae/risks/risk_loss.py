@@ -17,7 +17,7 @@ from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
 from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
-from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
+from pyro_fairvae.risks.relaxations import LEARNED, LEARNED_BY_GROUP, RELAXATIONS, are_learned, relaxation
 
 LABELLERS = ("head", "propagation")
 IMPUTATIONS = ("auto", "cross_fitted", "own")
@@ -78,9 +78,11 @@ class RiskSettings:
         "Φ((p − 1/2)/T)",
     )
     temperature: float = option(0.2, "T of the relaxation")
-    thresholds: tuple[float, ...] = option(
+    thresholds: tuple[float | str, ...] = option(
         (0.5,),
-        "τ, probability above which class 1 is decided; one, or one for each group, separated by commas",
+        "τ, probability above which class 1 is decided; one, or one for each group, separated by commas; or "
+        "learned, one for all, or learned_by_group, in training beside the classifier (with λ)",
+        (LEARNED, LEARNED_BY_GROUP),
     )
     memory: float | None = option(
         None,
@@ -111,6 +113,8 @@ class RiskSettings:
     critic: CriticSettings = nested(CriticSettings)
 
     def __post_init__(self) -> None:
+        if isinstance(self.thresholds, str):
+            object.__setattr__(self, "thresholds", (self.thresholds,))
         for what, given, table in (
             ("risk estimator", self.risk_estimator, ESTIMATORS),
             ("relaxation", self.relaxation, RELAXATIONS),
@@ -140,7 +144,7 @@ class RiskSettings:
                 custom
                 and (
                     self.risk_classes
-                    or len(self.thresholds) > 1
+                    or self.thresholds_of(2) > 1
                     or self.risk_gradient == "vanilla"
                     or self.imputer in ("stated", "control_variate")
                 )
@@ -167,6 +171,15 @@ class RiskSettings:
             return 50.0 if self.risk_estimator == "smoothed" else 0.0
         return self.refine_decisions
 
+    @property
+    def learns_thresholds(self) -> bool:
+        """Whether thresholds are learned in training."""
+        return are_learned(self.thresholds)
+
+    def thresholds_of(self, groups: int) -> int:
+        """The number of thresholds, given or learned, for so many groups."""
+        return groups if self.thresholds == (LEARNED_BY_GROUP,) else len(self.thresholds)
+
     def chosen(self) -> ComposedRisk | CustomRisk:
         """The risk itself; a risk named as module:function is imported now, unless it was before."""
         if self.risk not in RISKS:
@@ -184,6 +197,13 @@ class RiskSettings:
         risk = self.chosen()
         if isinstance(risk, ComposedRisk):
             risk.classes_of(classes)
+        if self.learns_thresholds:
+            require(
+                classes == 2,
+                f"thresholds are learned for two classes, but there are {classes}; leave them out.",
+                "thresholds",
+            )
+            return
         require(
             len(self.thresholds) in (1, groups),
             f"{len(self.thresholds)} thresholds were given; give one, or one for each of {groups} groups.",
@@ -257,7 +277,10 @@ class RiskLoss:
     def __call__(
         self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor, noise: MemberNoise | None = None
     ) -> Estimate:
-        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""
+        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,).
+
+        Where thresholds are learned, logits are shifted by them, (members, rows, groups or 1, classes).
+        """
         settings = self.settings
         if settings.risk_gradient == "stopped":
             return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise)

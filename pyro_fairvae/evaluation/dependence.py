@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigvalsh
 from scipy.stats import entropy
-from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.evaluation.metrics import Array, Decisions, mutual_information
@@ -102,6 +101,9 @@ def mutual_information_of_numbers(
 
 
 def _of_neighbours(first: Array, numbers: Array, classes: bool, seed: int) -> float:
+    # Neighbours and trees are loaded by what needs them alone.
+    from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
+
     if len(np.unique(first)) < 2 or len(np.unique(numbers)) < 2:
         return 0.0
     estimate = mutual_info_classif if classes else mutual_info_regression

@@ -223,6 +223,20 @@ class DependenceRisk(ComposedRisk):
     Without critics the value is the dependence itself: the mutual information (in nats) of classes and
     groups, or HGR. With ``critics`` it is what they find, which has a gradient in decisions only. Numbers on
     either side have no mutual information in closed form: they need critics.
+
+    Theorem 1 (:func:`~pyro_fairvae.samples_for`) applies to HGR with C = 1, and to the mutual information of
+    classes and groups with C = log min(classes, groups), which is ``bound``. It does not apply to what
+    critics find, which is at most the mutual information of a draw but has no least value, nor to the mutual
+    information of numbers, which has no largest one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyro_fairvae.risks.dependence import DEPENDENCE, Rows
+    >>> told = torch.eye(2).repeat(5, 1).unsqueeze(0)  # decisions that tell the group
+    >>> found = DEPENDENCE["hgr"].of_rows(Rows(probabilities=told, groups=told.unsqueeze(-2)))
+    >>> round(float(found), 3)
+    1.0
     """
 
     kind: str = "mine"

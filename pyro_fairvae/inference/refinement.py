@@ -189,6 +189,7 @@ def every_row(table: Observed) -> int:
     return math.ceil(table.rows / ROWS)
 
 
+@torch.no_grad()
 def decided_rows(
     program: Program, table: Observed, settings: RiskSettings, fold: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

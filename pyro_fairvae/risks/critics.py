@@ -102,10 +102,9 @@ class Critics:
     >>> told = torch.stack([a.sigmoid(), 1 - a.sigmoid()], -1)  # decisions that tell of a number
     >>> view = view_of_rows(Rows(probabilities=told, sensitive=a), given_label=False)
     >>> critics = Critics(DEPENDENCE["mine"], view, CriticSettings(critic_steps=200), seeds=[0])
-    >>> before = float(critics(view))
     >>> critics.learn(view)
-    >>> before, 0.08 < float(critics(view)) < 0.11
-    (0.0, True)
+    >>> abs(float(critics(view)) - 0.1296) < 0.005  # their mutual information
+    True
     """
 
     def __init__(

@@ -95,10 +95,6 @@ class Rows:
             "what is sensitive is either probabilities of groups or numbers; give exactly one of them.",
         )
 
-    def detached(self) -> Rows:
-        """The same rows without gradients."""
-        return Rows(*(None if part is None else part.detach() for part in vars(self).values()))
-
 
 def view_of_cells(sums: CellSums, given_label: bool, centres: Tensor | None = None) -> Joint:
     """The view of sums over cells: classes are the atoms, groups the categories."""

@@ -42,7 +42,7 @@ KINDS = [
     {"risk_estimator": "sampled", "memory": 0.2},
     {"risk_estimator": "sampled", "risk_gradient": "vanilla", "imputer": "features"},
     {"labeller": "propagation", "thresholds": (0.4, 0.6)},
-    {"risk": "mine", "critic_steps": 2},
+    {"risk": "mine", "critic_steps": 2, "thresholds": "learned_by_group"},
 ]
 
 

@@ -63,7 +63,8 @@ class FactoredGuide(nn.Module):
                                                        with, has the label
 
     It returns its :class:`Encoding`, from which the objective takes the conditional likelihoods and
-    the risk without a second pass of the encoder.
+    the risk without a second pass of the encoder. Thresholds τ of decisions, if so many are learned, are
+    parameters of it, which the risk alone reaches.
     """
 
     def __init__(
@@ -75,9 +76,13 @@ class FactoredGuide(nn.Module):
         channel_y: Channel,
         conditions: Conditions | None = None,
         proxies: bool = False,
+        thresholds: int = 0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
+        if thresholds:
+            self.log_odds_thresholds = nn.Parameter(torch.zeros(encoder.count, thresholds))
+        self.thresholds = thresholds
         self.sites = sites
         self.prevalence_sites = prevalence_sites
         self.channel_a = channel_a
@@ -140,7 +145,8 @@ class FactoredGuide(nn.Module):
 
     def _heads(self, *inputs: Tensor) -> Encoded:
         in_dims = tuple(0 if columns.dim() == 3 else None for columns in inputs)
-        return Encoded(*self.encoder(*inputs, in_dims=in_dims))
+        heads = Encoded(*self.encoder(*inputs, in_dims=in_dims))
+        return heads._replace(log_odds_thresholds=self.log_odds_thresholds) if self.thresholds else heads
 
     def withholding_mean(self) -> Tensor | None:
         """Posterior mean of w, (members, attributes, columns of v); None if there are no conditions."""

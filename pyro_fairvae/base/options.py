@@ -21,9 +21,12 @@ T = TypeVar("T")
 LARGEST = 2**63 - 1  # whole number that other libraries take
 
 
-def option(default: Any, help: str | Callable[[], str]) -> Any:
-    """A dataclass field with a default and a help text, or a function that returns the text when needed."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(default: Any, help: str | Callable[[], str], words: tuple[str, ...] = ()) -> Any:
+    """A dataclass field with a default and a help text, or a function that returns the text when needed.
+
+    ``words`` may be given in place of numbers.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "words": words})
 
 
 def nested(cls: type) -> Any:
@@ -41,6 +44,7 @@ class Option:
     optional: bool
     default: Any
     help: str
+    words: tuple[str, ...] = ()  # that may stand for a number
 
     def read(self, value: Any) -> Any:
         """``value`` as this option's type, or an :class:`InputError` that states what was expected."""
@@ -56,6 +60,8 @@ class Option:
         return self._read_one(value)
 
     def _read_one(self, value: Any) -> Any:
+        if isinstance(value, str) and value.strip() in self.words:
+            return value.strip()
         if self.kind is str and isinstance(value, Mapping):
             return _as_json(self.name, value)
         try:
@@ -65,6 +71,7 @@ class Option:
             exact = False
         if not exact:
             what = {"int": "a whole number", "float": "a number", "str": "a word"}[self.kind.__name__]
+            what = ", or ".join((what, *self.words))
             raise InputError(f"option {self.name} expects {what}, got {value!r}.")
         if self.kind is int and abs(read) > LARGEST:
             raise InputError(f"option {self.name} expects a whole number up to {LARGEST}, got {value!r}.")
@@ -94,13 +101,15 @@ def options_of(cls: type) -> dict[str, Option]:
         optional = type(None) in alternatives
         (kind,) = (alternative for alternative in alternatives if alternative is not type(None))
         is_list = typing.get_origin(kind) is tuple
+        item = typing.get_args(kind)[0] if is_list else kind
         options[field.name] = Option(
             field.name,
-            typing.get_args(kind)[0] if is_list else kind,
+            float if item == float | str else item,
             is_list,
             optional,
             field.default,
             _in_words(field.metadata["help"]),
+            field.metadata["words"],
         )
     return options
 

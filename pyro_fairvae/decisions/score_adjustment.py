@@ -20,7 +20,7 @@ from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.risks import Beliefs, ComposedRisk, RiskSettings, impute
 from pyro_fairvae.risks.expectation import expected_cell_sums
 from pyro_fairvae.risks.imputers import STANDS_IN
-from pyro_fairvae.risks.relaxations import shift, softened_step
+from pyro_fairvae.risks.relaxations import log_odds_of, shift, softened_step
 from pyro_fairvae.risks.smooth_penalty import pull
 
 TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability, at the start and the end
@@ -29,13 +29,15 @@ TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability
 def decision_scores(heads: Encoded, settings: RiskSettings, adjustment: Tensor | None = None) -> Tensor:
     """Scores whose argmax is the decision, (members, rows, classes).
 
-    Without an adjustment they are P_f at the thresholds τ of the settings; where each group has its own, a
-    row takes that of its likeliest group under h(a|x). ``adjustment`` is ν,
-    (members, classes, classes y, groups).
+    Without an adjustment they are P_f at the thresholds τ of the settings, or at each member's own if they
+    were learned; where each group has its own, a row takes that of its likeliest group under h(a|x).
+    ``adjustment`` is ν, (members, classes, classes y, groups).
     """
-    thresholds = settings.thresholds
-    scores = shift(heads.class_logits, thresholds).softmax(-1)  # (members, rows, groups or 1, classes)
-    group = heads.group_logits[..., : len(thresholds)].argmax(-1)
+    log_odds = heads.log_odds_thresholds
+    if log_odds is None:
+        log_odds = log_odds_of(settings.thresholds, heads.class_logits)
+    scores = shift(heads.class_logits, log_odds).softmax(-1)  # (members, rows, groups or 1, classes)
+    group = heads.group_logits[..., : log_odds.shape[-1]].argmax(-1)
     scores = scores.gather(-2, group[..., None, None].expand(*group.shape, 1, scores.shape[-1])).squeeze(-2)
     if adjustment is None:
         return scores
@@ -64,11 +66,11 @@ def best_adjustment(
     label: Tensor,
     risk: ComposedRisk,
     lambdas: Tensor,
-    stiffness: float,
+    stiffness: float | None,
     steps: int,
     lr: float = 0.02,
 ) -> Tensor:
-    """ν that minimises the expected error of decisions plus the smoothed λF (:func:`pull`).
+    """ν that minimises the expected error of decisions plus λF, smoothed (:func:`pull`) at a stiffness.
 
     ``scores`` (members, rows, classes) are adjusted by ``cells``, P(y, a|x), and judged by ``imputed``,
     P(y, a|x, ỹ, ã), both (members, rows, classes, groups), and ``label``, P(y|x, ỹ). Decisions are softened,
@@ -86,8 +88,12 @@ def best_adjustment(
         adjusted = scores + torch.einsum("krya,kcya->krc", cells, weights)
         decided = softened_step(adjusted, first * (last / first) ** done)
         error = 1 - (decided * label).sum(-1).mean(-1)
-        differences = risk.differences(expected_cell_sums(decided.unsqueeze(-2), imputed)).squeeze(1)
+        sums = expected_cell_sums(decided.unsqueeze(-2), imputed)
+        if stiffness is None:
+            penalty = lambdas * risk(sums).value.squeeze(1)
+        else:
+            penalty = pull(risk.differences(sums).squeeze(1), lambdas, stiffness)
         optimizer.zero_grad()
-        (error + pull(differences, lambdas, stiffness)).sum().backward()
+        (error + penalty).sum().backward()
         optimizer.step()
     return weights.detach() / share.unsqueeze(1) * (lambdas > 0)[:, None, None, None]

@@ -96,6 +96,11 @@ class FairSSVAEClassifier(TableClassifier):
         with targets, the most accurate member with a fifth of the disparity without a target, if it costs at
         most one point of accuracy, else the fairest that does; with ``lambdas``, the largest λ that costs at
         most one point of accuracy and is no less fair than others, up to a standard error.
+    thresholds : float, sequence of float or str, optional
+        With two classes, the probability above which the second one is decided, 0.5 by default: one, or one
+        for each group. ``"learned"``: one that each member learns in training, or ``"learned_by_group"``;
+        they need ``lambdas``, and a member with λ = 0 keeps 0.5. :meth:`decision_function` includes them, and
+        ``thresholds_`` says what they are.
     trunk : str
         ``"boosted"``: the network also sees cross-fitted scores of boosted trees; ``"mlp"``: it does not.
     epochs, batch : int, optional
@@ -165,6 +170,8 @@ class FairSSVAEClassifier(TableClassifier):
         kind of a proxy is ``"proxy (…)"``.
     metric_ : str
         The name of the metric in the column ``disparity`` of ``frontier_``.
+    thresholds_ : ndarray
+        The thresholds of the member that decides, (1,), or (groups,) where each group has its own.
     n_features_in_ : int
         Number of columns of X, without proxies.
     feature_names_in_ : ndarray
@@ -195,6 +202,7 @@ class FairSSVAEClassifier(TableClassifier):
         targets: Sequence[float] | None = None,
         lambdas: Sequence[float] | None = None,
         max_disparity: float | None = None,
+        thresholds: float | Sequence[float] | str | None = None,
         trunk: str = "boosted",
         epochs: int | None = None,
         batch: int | None = None,
@@ -217,6 +225,7 @@ class FairSSVAEClassifier(TableClassifier):
         self.targets = targets
         self.lambdas = lambdas
         self.max_disparity = max_disparity
+        self.thresholds = thresholds
         self.trunk = trunk
         self.epochs = epochs
         self.batch = batch
@@ -397,6 +406,8 @@ class FairSSVAEClassifier(TableClassifier):
             "intervals": self.intervals,
             "withholding_depends_on": names_of(self.withholding_depends_on),
         }
+        if self.thresholds is not None:
+            parameters["thresholds"] = self.thresholds
         given = dict(self.options or {})
         if self.group_levels is not None and self.lambdas is not None and _is_dependence(self._chosen_risk()):
             parameters["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
@@ -554,6 +565,12 @@ class FairSSVAEClassifier(TableClassifier):
             stacklevel=4,
         )
         return fairest
+
+    @property
+    def thresholds_(self) -> np.ndarray:
+        """The thresholds of the member that decides: one, or one for each group."""
+        check_is_fitted(self)
+        return self.fit_.thresholds[self.selected_].double().numpy()
 
     @torch.no_grad()
     def _scores(self, X: Any) -> np.ndarray:

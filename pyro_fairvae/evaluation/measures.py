@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.evaluation import metrics
+from pyro_fairvae.evaluation import dependence, metrics
 from pyro_fairvae.evaluation.metrics import METRICS, Metric
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk, add_risk, information
 
@@ -140,6 +140,13 @@ for _row in (
     Measure(RISKS["chi2_given_label"], metrics.chi2_given_label, "chi2 given label"),
     Measure(RISKS["mutual_information_given_label"], metrics.mutual_information_given_label,
             "mutual information given label"),
+    # Decisions are judged by what critics bound from below.
+    Measure(RISKS["mine"], metrics.mutual_information, "MINE"),
+    Measure(RISKS["infonce"], metrics.mutual_information, "InfoNCE"),
+    Measure(RISKS["hgr"], dependence.maximal_correlation, "HGR"),
+    Measure(RISKS["mine_given_label"], metrics.mutual_information_given_label, "MINE given label"),
+    Measure(RISKS["infonce_given_label"], metrics.mutual_information_given_label, "InfoNCE given label"),
+    Measure(RISKS["hgr_given_label"], dependence.maximal_correlation_given_label, "HGR given label"),
 ):
     _join(_row)
 # fmt: on

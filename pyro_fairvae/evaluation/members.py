@@ -34,6 +34,7 @@ MemberResult = TypedDict(
         "val": dict[str, float],
         "test": dict[str, float],
         "group_accuracy": NotRequired[float],
+        "thresholds": NotRequired[list[float]],
     },
 )
 
@@ -63,8 +64,9 @@ def evaluate_members(fitted: Fit, parts: Splits, cells: Tensor | None = None) ->
     -------
     RunResults
         ``members``, a line for each λ or target: ``val`` and ``test`` have the metrics of :func:`evaluate`,
-        and ``group_accuracy`` the share of all test rows whose group is the likeliest under h(a|x);
-        ``metric``, the metric by which a member is selected, and ``selected``, the member to use.
+        and ``group_accuracy`` the share of all test rows whose group is the likeliest under h(a|x), and
+        ``thresholds`` those that were learned, if they were; ``metric``, the metric by which a member is
+        selected, and ``selected``, the member to use.
 
     Examples
     --------
@@ -83,6 +85,9 @@ def evaluate_members(fitted: Fit, parts: Splits, cells: Tensor | None = None) ->
     likeliest = [heads.group_logits.argmax(-1).cpu() for heads in fitted.heads(parts.test.features)]
     for member, groups in zip(results["members"], torch.cat(likeliest, dim=-1).numpy(), strict=True):
         member["group_accuracy"] = float((groups == parts.test.a).mean())
+    if fitted.settings.fairness.learns_thresholds:
+        for member, thresholds in zip(results["members"], fitted.thresholds.tolist(), strict=True):
+            member["thresholds"] = thresholds
     if fitted.targets is not None:
         for member, target in zip(results["members"], fitted.targets, strict=True):
             member["target"] = target

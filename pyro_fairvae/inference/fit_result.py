@@ -94,13 +94,23 @@ class Fit:
         """The class that each member decides on, (members, rows), on the CPU; ``x`` as in :class:`Batch`.
 
         Probabilities are adjusted first (:func:`decision_scores`). The decision is then the likeliest class,
-        or, with two classes, the last one where its probability exceeds the threshold τ of the settings.
+        or, with two classes, the last one where its probability exceeds the threshold τ of the settings, or
+        the one that was learned.
         """
         decided = [
             decision_scores(heads, self.settings.fairness, self.adjustment).argmax(-1).cpu()
             for heads in self.heads(x)
         ]
         return torch.cat(decided, dim=-1)
+
+    @property
+    def thresholds(self) -> Tensor:
+        """τ of each member, (members, groups or 1), on the CPU: those given, or those learned."""
+        learned = self.program.guide.thresholds
+        if learned:
+            return self.program.guide.log_odds_thresholds.detach().sigmoid().cpu()
+        given = [tau for tau in self.settings.fairness.thresholds if not isinstance(tau, str)]
+        return torch.tensor(given, dtype=self.dtype).expand(len(self.lambdas), -1)
 
     def impute(self, table: Observed, imputer: str | None = None) -> Tensor:
         """P(y, a | row), (members, rows, classes, groups), on the CPU, at the last epoch.

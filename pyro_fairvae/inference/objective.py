@@ -23,6 +23,7 @@ from pyro_fairvae.inference.schedule import Schedule
 from pyro_fairvae.inference.settings import ObjectiveWeights
 from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.risks import Beliefs, Estimate, RiskLoss
+from pyro_fairvae.risks.relaxations import shift
 from pyro_fairvae.schema.observed import Batch
 
 
@@ -47,6 +48,7 @@ class Evaluation:
 
     loss: Tensor
     measured: Measured
+    risk: Estimate
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ class FairELBO(TraceEnum_ELBO):
         parts = self._enumerated_parts(run, batch.rows)
         parts |= {name: part.detach().expand_as(self.lambdas) for name, part in differentiable.items()}
         return Evaluation(
-            loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells)
+            loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells), risk
         )
 
     @staticmethod
@@ -244,8 +246,11 @@ class FairELBO(TraceEnum_ELBO):
             )
         if batch.imputed is not None:
             imputation = replace(imputation, given=batch.imputed)
-        risk = self.risk(encoding.heads.class_logits, imputation, self.lambdas, noise)
-        decisions = self.risk.decision_error(encoding.heads.class_logits, imputation)
+        logits = encoding.heads.class_logits
+        if encoding.heads.log_odds_thresholds is not None:
+            logits = shift(logits, encoding.heads.log_odds_thresholds)
+        risk = self.risk(logits, imputation, self.lambdas, noise)
+        decisions = self.risk.decision_error(logits, imputation)
         return risk, {
             "groups": -self.weights.s * evidence_a.mean(-1),
             "labels": -self.weights.s * evidence_y.mean(-1),

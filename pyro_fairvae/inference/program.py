@@ -97,6 +97,7 @@ class Program:
             channel_y,
             conditions,
             proxies=proxies > 0,
+            thresholds=settings.fairness.thresholds_of(train.groups) * settings.fairness.learns_thresholds,
         )
         self.train(False)
 
@@ -114,8 +115,10 @@ class Program:
 
     @property
     def site_parameters(self) -> frozenset[str]:
-        """Pyro's names of the parameters of the sites that all rows share."""
-        names = (name for name, _ in self.guide.sites.named_parameters(prefix="sites"))
+        """Pyro's names of the parameters of the sites that all rows share, and of learned thresholds."""
+        names = [name for name, _ in self.guide.sites.named_parameters(prefix="sites")]
+        if self.guide.thresholds:
+            names.append("log_odds_thresholds")
         return frozenset(param_with_module_name("guide", name) for name in names)
 
     @property

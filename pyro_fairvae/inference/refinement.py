@@ -167,7 +167,9 @@ def refine_decisions(
     if imputation is not None:
         joint = imputation.joint[:: every_row(table)]
         imputed, label = joint.expand_as(imputed), joint.sum(-1).expand_as(label)
-    found = best_adjustment(scores, cells, imputed, label, risk, lambdas, stiffness, steps)
+    found = best_adjustment(
+        scores, cells, imputed, label, risk, lambdas, None if risk.smooth else stiffness, steps
+    )
     if scores.shape[-1] == 2:
         return found
     # With more classes a large λ ends at the constant decision, a local minimum, from most starts.
@@ -187,6 +189,7 @@ def every_row(table: Observed) -> int:
     return math.ceil(table.rows / ROWS)
 
 
+@torch.no_grad()
 def decided_rows(
     program: Program, table: Observed, settings: RiskSettings, fold: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

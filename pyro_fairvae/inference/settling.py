@@ -97,7 +97,15 @@ def fit_to_targets(
 
 
 def check_refined(fairness: RiskSettings) -> None:
-    """Refuse targets where decisions must not use inferred groups."""
+    """Refuse targets where decisions must not use inferred groups, or thresholds are to be learned."""
+    require(
+        not fairness.learns_thresholds,
+        "thresholds are learned against a weighted risk, but members with targets are trained without one; "
+        "give lambdas, or thresholds as numbers.",
+        "thresholds",
+        "targets",
+        "lambdas",
+    )
     require(
         fairness.refine_decisions != 0,
         "refine_decisions is 0, so that no inferred group enters a decision, but decisions are settled to "

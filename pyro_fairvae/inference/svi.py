@@ -23,7 +23,8 @@ class MeasuredSVI(SVI):
 
     :meth:`pyro.infer.SVI.step` returns only the loss as a number; here it returns everything that the
     objective measured. It is otherwise the same, with the objective and the learning rates scheduled for the
-    share ``progress`` of training done.
+    share ``progress`` of training done. Critics of the risk, if it has any, take their steps afterwards: a
+    batch is judged by critics that have not seen it.
     """
 
     def __init__(
@@ -40,4 +41,5 @@ class MeasuredSVI(SVI):
         params = {site["value"].unconstrained() for site in sites}
         self.optim(params, cosine_share(progress))
         zero_grads(params)
+        self.objective.risk.learn(evaluation.risk.sums)
         return evaluation.measured

@@ -226,6 +226,15 @@ class _Run:
             settings.objective_weights,
             settings.schedule,
         )
+        if any(self.lambdas):
+            levels = train.group_attributes.levels
+            self.objective.risk.give_critics(
+                seeds,
+                train.classes,
+                train.groups,
+                None if levels is None else levels.centres,
+                self.train.like,
+            )
         self.optimizer = MembersAdamW(
             settings.lr,
             settings.sites_lr,
@@ -390,12 +399,14 @@ class _Run:
 
     def state(self) -> dict[str, Any]:
         """A copy of everything needed to resume from here."""
+        critics = self.objective.risk.critics
         return _copy(
             {
                 "epoch": self.epoch,
                 "parameters": self.program.state(),
                 "optimizer": self.optimizer.get_state(),
                 "risk": self.objective.risk.estimator.state(),
+                "critics": None if critics is None else critics.state(),
                 "best": self.best,
                 "chosen": self.chosen,
                 "chosen_epoch": self.chosen_epoch,
@@ -410,6 +421,8 @@ class _Run:
         self.program.load_state(state["parameters"])
         self.optimizer.set_state(state["optimizer"])
         self.objective.risk.estimator.load_state(state["risk"])
+        if self.objective.risk.critics is not None:
+            self.objective.risk.critics.load_state(state["critics"])
         self.best, self.chosen_epoch = state["best"], state["chosen_epoch"]
         self.chosen, self.history = state["chosen"], list(state["history"])
         self.propagated_labels = state["propagated_labels"]

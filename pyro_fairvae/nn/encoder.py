@@ -25,6 +25,8 @@ class Encoded(NamedTuple):
     # Where proxies were given: h(a|x) and r(a|x,y), which decisions use.
     group_logits_of_x: Tensor | None = None
     group_logits_by_label_of_x: Tensor | None = None
+    # logit τ where thresholds are learned, (members, groups or 1).
+    log_odds_thresholds: Tensor | None = None
 
     def without_proxies(self) -> Encoded:
         """The outputs that depend on x alone."""

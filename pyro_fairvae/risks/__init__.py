@@ -1,12 +1,15 @@
 """Fairness risks: expected unfairness of a classifier over unstated groups and labels.
 
-A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the user's own
-(:mod:`.custom`). Its expectation takes an imputation of the unstated groups and labels
-(:mod:`.imputers`, :mod:`.label_propagation`), softened decisions (:mod:`.relaxations`) and an estimator
-(:mod:`.expectation`, :mod:`.smooth_penalty`); :mod:`.risk_loss` combines them.
+A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`), is the dependence of decisions on groups
+(:mod:`.dependence`, by critics of :mod:`.critics`), or is the user's own (:mod:`.custom`). Its expectation
+takes an imputation of the unstated groups and labels (:mod:`.imputers`, :mod:`.label_propagation`), softened
+decisions (:mod:`.relaxations`) and an estimator (:mod:`.expectation`, :mod:`.smooth_penalty`);
+:mod:`.risk_loss` combines them.
 """
 
+from pyro_fairvae.risks.critics import Critics, CriticSettings
 from pyro_fairvae.risks.custom import CustomRisk, register
+from pyro_fairvae.risks.dependence import DEPENDENCE, DependenceRisk
 from pyro_fairvae.risks.expectation import Estimate, ExpectedRisk, samples_for
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
@@ -15,13 +18,17 @@ from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
 from pyro_fairvae.risks.risk_loss import RiskLoss, RiskSettings
 
 __all__ = [
+    "DEPENDENCE",
     "IMPUTERS",
     "RELAXATIONS",
     "RISKS",
     "Beliefs",
     "CellSums",
     "ComposedRisk",
+    "CriticSettings",
+    "Critics",
     "CustomRisk",
+    "DependenceRisk",
     "Estimate",
     "ExpectedRisk",
     "RiskLoss",

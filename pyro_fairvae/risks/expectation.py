@@ -26,6 +26,7 @@ class Estimate(NamedTuple):
     standard_error: Tensor  # (members,)
     penalty: Tensor  # (members,)
     cells: Tensor  # rate of each cell minus the rate over all groups, (members, cells)
+    sums: CellSums | None = None  # what critics may learn from, without a gradient
 
 
 def samples_for(epsilon: float, delta: float, bound: float = 1.0) -> int:
@@ -65,7 +66,8 @@ class ExpectedRisk:
     ``expected``: F at the expected cell sums, without draws and in O(rows); λÊ. It is lower than the sampled
     one, since the noise of draws increases |gap|; the two converge as cells grow.
     ``smoothed``: also at the expected cell sums, but λF is smoothed at 0 (:func:`pull`). A custom F and the
-    vanilla risk, which are functions of draws, use the mean of the draws' differences.
+    vanilla risk, which are functions of draws, use the mean of the draws' differences. A risk that is smooth
+    at 0 by itself is not smoothed.
 
     *Memory.* In a minibatch a rare cell has a handful of rows, and E|gap| of a fair classifier is far
     from 0. With ``memory < 1`` cell sums are averaged over earlier batches, the latest weighing ``memory``.
@@ -126,14 +128,16 @@ class ExpectedRisk:
         gaps = self.risk(sums)
         used = _used(gaps)
         value, standard_error = _mean(gaps.value, used)
-        if self.stiffness is None:
+        if self.stiffness is None or self.risk.smooth:
             penalty = weight * value
         else:
             differences = used[..., None, None] * self.risk.differences(sums)
             penalty = pull(
                 differences.sum(1) / used.sum(1).clamp(min=1)[:, None, None], weight, self.stiffness
             )
-        return Estimate(value, standard_error, penalty, self.risk.cells(sums).detach().mean(1).flatten(1))
+        latest = self.remembered or CellSums(now.mass.detach(), now.predicted.detach())
+        cells = self.risk.cells(sums).detach().mean(1).flatten(1)
+        return Estimate(value, standard_error, penalty, cells, latest)
 
     def average(self, sums: CellSums) -> Tensor:
         """Mean of F over samples, of sums (members, samples, …)."""

@@ -190,7 +190,7 @@ class ComposedRisk:
 
     ``classes`` is S_y: a name of :data:`CLASS_SETS` or the classes themselves. ``bound`` is the constant C of
     the paper's Theorem 1, F ∈ [0, C], given the numbers of classes and groups; None: F is unbounded, and
-    the theorem does not apply.
+    the theorem does not apply. ``smooth``: F has the derivative 0 where it is 0, so λF is not smoothed there.
     """
 
     name: str
@@ -199,6 +199,7 @@ class ComposedRisk:
     combine: str = "max"
     classes: str | tuple[int, ...] = "all"
     bound: Callable[[int, int], float] | None = lambda classes, groups: 1.0
+    smooth: bool = False
 
     def __call__(self, sums: CellSums) -> Gaps:
         rates = self._rates(sums)

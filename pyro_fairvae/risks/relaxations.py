@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.errors import InputError, choose, require
+
+LEARNED, LEARNED_BY_GROUP = "learned", "learned_by_group"  # in place of thresholds
 
 
 def softened_step(logits: Tensor, temperature: float) -> Tensor:
@@ -47,26 +49,55 @@ RELAXATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
 }
 
 
-def relaxation(name: str, width: float, thresholds: tuple[float, ...] = (0.5,)) -> Callable[[Tensor], Tensor]:
+def relaxation(
+    name: str, width: float, thresholds: tuple[float | str, ...] = (0.5,)
+) -> Callable[[Tensor], Tensor]:
     r"""P_f of logits by a relaxation of RELAXATIONS and its temperature or bandwidth.
 
-    (members, rows, classes) becomes (members, rows, groups or 1, classes). With two classes ``thresholds``
-    is τ, one for all or one for each group: the last class is decided where its probability exceeds τ,
-    that is :math:`\sigma((\mathrm{logit}\,p - \mathrm{logit}\,\tau_a)/T)`.
+    (members, rows, classes) becomes (members, rows, groups or 1, classes). With two classes ``thresholds`` is
+    τ, one for all or one for each group: the last class is decided where its probability exceeds τ, that is
+    :math:`\sigma((\mathrm{logit}\,p - \mathrm{logit}\,\tau_a)/T)`. Where thresholds are learned it takes
+    logits that :func:`shift` has shifted by them.
     """
     relax = RELAXATIONS[choose("relaxation", name, RELAXATIONS)]
     require(
         0 < width < float("inf"), f"the temperature of the risk must be positive and finite, got {width}."
     )
+    if are_learned(thresholds):
+        return lambda shifted: relax(_checked(shifted), width)
+    given = tuple(tau for tau in thresholds if not isinstance(tau, str))
     require(
-        len(thresholds) > 0 and all(0 < tau < 1 for tau in thresholds),
-        f"thresholds must be probabilities within (0, 1), got {list(thresholds)}.",
+        0 < len(given) == len(thresholds) and all(0 < tau < 1 for tau in given),
+        f"thresholds must be probabilities within (0, 1), or {LEARNED} or {LEARNED_BY_GROUP} alone, got "
+        f"{list(thresholds)}.",
     )
-    return lambda logits: relax(shift(logits, thresholds), width)
+    return lambda logits: relax(shift(logits, log_odds_of(given, logits)), width)
 
 
-def shift(logits: Tensor, thresholds: tuple[float, ...]) -> Tensor:
-    """Logits whose argmax is the decision at thresholds τ: (…, classes) to (…, groups or 1, classes)."""
-    tau = torch.tensor(thresholds, dtype=logits.dtype, device=logits.device).logit()
-    against = torch.cat([tau.new_zeros(len(tau), logits.shape[-1] - 1), tau.unsqueeze(-1)], dim=-1)
-    return logits.unsqueeze(-2) - against
+def are_learned(thresholds: tuple[float | str, ...]) -> bool:
+    """Whether thresholds are learned in training, one for all or one for each group."""
+    return thresholds in ((LEARNED,), (LEARNED_BY_GROUP,))
+
+
+def log_odds_of(thresholds: tuple[float | str, ...], like: Tensor) -> Tensor:
+    """logit τ of given thresholds, (thresholds,)."""
+    return torch.tensor(thresholds, dtype=like.dtype, device=like.device).logit()
+
+
+def shift(logits: Tensor, log_odds: Tensor) -> Tensor:
+    """Logits whose argmax is the decision at thresholds τ: (…, classes) to (…, groups or 1, classes).
+
+    ``log_odds`` is logit τ, (groups or 1,), or (members, groups or 1) where each member has its own.
+    """
+    zeros = log_odds.new_zeros(*log_odds.shape, logits.shape[-1] - 1)
+    against = torch.cat([zeros, log_odds.unsqueeze(-1)], dim=-1)
+    return logits.unsqueeze(-2) - (against if log_odds.dim() == 1 else against.unsqueeze(-3))
+
+
+def _checked(shifted: Tensor) -> Tensor:
+    if shifted.dim() < 4:
+        raise InputError(
+            "thresholds are learned by the classifier of this library alone; give numbers for other methods.",
+            "thresholds",
+        )
+    return shifted

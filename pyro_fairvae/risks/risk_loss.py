@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.base.options import option
+from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import MemberNoise
+from pyro_fairvae.risks.critics import Critics, CriticSettings
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
+from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
 from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
-from pyro_fairvae.risks.gaps import RISKS, ComposedRisk
+from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
-from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
+from pyro_fairvae.risks.relaxations import LEARNED, LEARNED_BY_GROUP, RELAXATIONS, are_learned, relaxation
 
 LABELLERS = ("head", "propagation")
 IMPUTATIONS = ("auto", "cross_fitted", "own")
@@ -38,6 +42,8 @@ class RiskSettings:
         How decisions are softened, and from which probability class 1 is decided.
     imputer, labeller, imputation
         How unstated groups and labels are imputed, and by whom.
+    critic : CriticSettings
+        The critics of ``mine`` and ``infonce``, and how they are trained.
 
     ``fairvae train --help`` explains every option.
 
@@ -72,9 +78,11 @@ class RiskSettings:
         "Φ((p − 1/2)/T)",
     )
     temperature: float = option(0.2, "T of the relaxation")
-    thresholds: tuple[float, ...] = option(
+    thresholds: tuple[float | str, ...] = option(
         (0.5,),
-        "τ, probability above which class 1 is decided; one, or one for each group, separated by commas",
+        "τ, probability above which class 1 is decided; one, or one for each group, separated by commas; or "
+        "learned, one for all, or learned_by_group, in training beside the classifier (with λ)",
+        (LEARNED, LEARNED_BY_GROUP),
     )
     memory: float | None = option(
         None,
@@ -102,8 +110,11 @@ class RiskSettings:
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
     gumbel_temperature: float = option(0.5, "temperature of the vanilla risk's Gumbel-softmax")
+    critic: CriticSettings = nested(CriticSettings)
 
     def __post_init__(self) -> None:
+        if isinstance(self.thresholds, str):
+            object.__setattr__(self, "thresholds", (self.thresholds,))
         for what, given, table in (
             ("risk estimator", self.risk_estimator, ESTIMATORS),
             ("relaxation", self.relaxation, RELAXATIONS),
@@ -133,7 +144,7 @@ class RiskSettings:
                 custom
                 and (
                     self.risk_classes
-                    or len(self.thresholds) > 1
+                    or self.thresholds_of(2) > 1
                     or self.risk_gradient == "vanilla"
                     or self.imputer in ("stated", "control_variate")
                 )
@@ -160,6 +171,15 @@ class RiskSettings:
             return 50.0 if self.risk_estimator == "smoothed" else 0.0
         return self.refine_decisions
 
+    @property
+    def learns_thresholds(self) -> bool:
+        """Whether thresholds are learned in training."""
+        return are_learned(self.thresholds)
+
+    def thresholds_of(self, groups: int) -> int:
+        """The number of thresholds, given or learned, for so many groups."""
+        return groups if self.thresholds == (LEARNED_BY_GROUP,) else len(self.thresholds)
+
     def chosen(self) -> ComposedRisk | CustomRisk:
         """The risk itself; a risk named as module:function is imported now, unless it was before."""
         if self.risk not in RISKS:
@@ -177,6 +197,13 @@ class RiskSettings:
         risk = self.chosen()
         if isinstance(risk, ComposedRisk):
             risk.classes_of(classes)
+        if self.learns_thresholds:
+            require(
+                classes == 2,
+                f"thresholds are learned for two classes, but there are {classes}; leave them out.",
+                "thresholds",
+            )
+            return
         require(
             len(self.thresholds) in (1, groups),
             f"{len(self.thresholds)} thresholds were given; give one, or one for each of {groups} groups.",
@@ -193,7 +220,7 @@ def _not_imported(predictions: Tensor, y: Tensor, a: Tensor) -> Tensor:
 
 
 class RiskLoss:
-    """The estimate Ê for some settings; its state is the estimator's memory."""
+    """The estimate Ê for some settings; its state is the estimator's memory, and critics if it has any."""
 
     def __init__(self, settings: RiskSettings, risk: ComposedRisk | CustomRisk | None = None) -> None:
         self.settings = settings
@@ -208,6 +235,31 @@ class RiskLoss:
             settings.risk_estimator,
             settings.stiffness,
         )
+        self.critics: Critics | None = None
+
+    def give_critics(
+        self, seeds: Sequence[int], classes: int, groups: int, centres: Sequence[float] | None, like: Tensor
+    ) -> None:
+        """Let critics, one for each seed, find the risk if it is one of theirs; else nothing changes.
+
+        ``centres`` are the numbers that groups stand for, if they are levels of one. Without critics the risk
+        is the supremum over all of them, in closed form.
+        """
+        risk, options = self.estimator.risk, self.settings.critic
+        if not (isinstance(risk, DependenceRisk) and risk.criticised and options.critic_hidden):
+            return
+        numbers = None if centres is None else torch.tensor(centres, dtype=like.dtype, device=like.device)
+        example = like.new_ones(len(seeds), 1, classes, groups, classes)
+        view = view_of_cells(CellSums(example.sum(-1), example), risk.given_label, numbers)
+        self.critics = Critics(risk, view, options, seeds)
+        self.estimator.risk = risk.with_critics(self.critics, numbers)
+
+    def learn(self, sums: CellSums | None) -> None:
+        """Take the critics' steps, if there are any, at the cell sums of an :class:`Estimate`."""
+        risk = self.estimator.risk
+        if self.critics is not None and sums is not None:
+            assert isinstance(risk, DependenceRisk)
+            self.critics.learn(view_of_cells(sums, risk.given_label, risk.centres))
 
     def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
         r"""Cost of changing decisions, (members,): a classification risk on the fairness risk's scale.
@@ -225,7 +277,10 @@ class RiskLoss:
     def __call__(
         self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor, noise: MemberNoise | None = None
     ) -> Estimate:
-        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,)."""
+        """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,).
+
+        Where thresholds are learned, logits are shifted by them, (members, rows, groups or 1, classes).
+        """
         settings = self.settings
         if settings.risk_gradient == "stopped":
             return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise)

@@ -117,6 +117,7 @@ class MemberResults(_Strict, kw_only=True):
     val: dict[str, NumberOrNull]
     test: dict[str, NumberOrNull]
     group_accuracy: NumberOrNull = None
+    thresholds: list[float] = []  # that were learned
 
 
 class ResultsDocument(_Strict):

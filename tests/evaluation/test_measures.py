@@ -66,7 +66,7 @@ def hits_of_first(of: Decisions) -> float:
     return float(max(rates) - min(rates))
 
 
-MINE = Measure(ComposedRisk("mine", odds, spread, classes=(0,)), hits_of_first, "my own")
+MINE = Measure(ComposedRisk("my_own", odds, spread, classes=(0,)), hits_of_first, "my own")
 
 
 @pytest.mark.usefixtures("_restored")
@@ -74,11 +74,11 @@ def test_a_registered_measure_is_known_everywhere() -> None:
     register(replace(MINE, audited=Audited("odds", "all", "in words")))
     y, decided, a = drawn()
     found = evaluate(y, decided, a, 2)
-    assert found["mine"] == pytest.approx(found["predictive_equality"])
-    assert metric_of(RiskSettings(risk="mine"))[0] == "mine"
-    assert metric_title("mine") == "my own"
+    assert found["my_own"] == pytest.approx(found["predictive_equality"])
+    assert metric_of(RiskSettings(risk="my_own"))[0] == "my_own"
+    assert metric_title("my_own") == "my own"
     audited = audit(y, decided, a).metrics
-    assert audited.loc["mine"].to_dict() == audited.loc["deo"].to_dict()
+    assert audited.loc["my_own"].to_dict() == audited.loc["deo"].to_dict()
 
 
 @pytest.mark.usefixtures("_restored")
@@ -89,10 +89,10 @@ def test_a_measure_without_its_twin_is_refused_at_registration() -> None:
         register(replace(MINE, metric=lambda of: 0.5))
     with pytest.raises(InputError, match="exists already"):
         register(MEASURES["deo"])
-    assert "mine" not in RISKS
-    assert "mine" not in METRICS
+    assert "my_own" not in RISKS
+    assert "my_own" not in METRICS
     with pytest.raises(TypeError):
-        RISKS["mine"] = MINE.risk  # type: ignore[index]
+        RISKS["my_own"] = MINE.risk  # type: ignore[index]
 
 
 def parity_gap(p: torch.Tensor, y: torch.Tensor, a: torch.Tensor) -> torch.Tensor:

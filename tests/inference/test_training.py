@@ -35,13 +35,14 @@ from tests.support.small import small_settings
 LAMBDAS = (0.0, 0.5, 2.0)
 
 
-# Noise of its own comes with draws; fields and thresholds are kept for each member.
+# Noise of its own comes with draws; fields, thresholds and critics are kept for each member.
 KINDS = [
     {},
     {"risk_estimator": "sampled"},
     {"risk_estimator": "sampled", "memory": 0.2},
     {"risk_estimator": "sampled", "risk_gradient": "vanilla", "imputer": "features"},
     {"labeller": "propagation", "thresholds": (0.4, 0.6)},
+    {"risk": "mine", "critic_steps": 2, "thresholds": "learned_by_group"},
 ]
 
 

@@ -29,17 +29,17 @@ def parity_gap(p: Tensor, y: Tensor, a: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("_forget_custom_risks")
 def test_a_users_own_risk_plugs_in() -> None:
-    register("mine", parity_gap, bound=1.0)
+    register("my_own", parity_gap, bound=1.0)
     logits, imputed = some_rows(rows=50, members=2)
     found, composed = (
         ExpectedRisk(risk, relaxation("step", 0.5), 4000, 1.0, "sampled")(logits, imputed, torch.ones(2))
-        for risk in (CUSTOM["mine"], RISKS["ddp"])
+        for risk in (CUSTOM["my_own"], RISKS["ddp"])
     )
     error = (found.standard_error.square() + composed.standard_error.square()).sqrt()
     assert bool(((found.value - composed.value).abs() < 4 * error).all())
-    assert RiskSettings(risk="mine").chosen().name == "mine"
+    assert RiskSettings(risk="my_own").chosen().name == "my_own"
     with pytest.raises(InputError, match="function of draws"):
-        RiskSettings(risk="mine", risk_estimator="expected")
+        RiskSettings(risk="my_own", risk_estimator="expected")
 
 
 @pytest.mark.parametrize(

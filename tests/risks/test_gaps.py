@@ -19,7 +19,7 @@ from scipy.stats import chi2_contingency
 from sklearn.metrics import mutual_info_score
 
 from pyro_fairvae.evaluation.metrics import evaluate
-from pyro_fairvae.risks import RISKS, CellSums
+from pyro_fairvae.risks import DEPENDENCE, RISKS, CellSums
 from tests.support.cells import sums_of
 
 
@@ -82,7 +82,18 @@ INDEPENDENT = {
     "mutual_information_given_label": lambda y, d, sensitive_features: (
         mutual_info_score(2 * d + y, sensitive_features) - mutual_info_score(y, sensitive_features)
     ),
+    "hgr": lambda y, d, sensitive_features: (
+        (chi2_contingency(contingency(d, sensitive_features), correction=False).statistic / len(y)) ** 0.5
+    ),  # with two decisions
 }
+for _name in ("mine", "infonce"):  # their supremum over all critics
+    INDEPENDENT[_name] = INDEPENDENT["mutual_information"]
+    INDEPENDENT[f"{_name}_given_label"] = lambda y, d, sensitive_features: sum(
+        (y == c).mean() * mutual_info_score(d[y == c], sensitive_features[y == c]) for c in np.unique(y)
+    )
+INDEPENDENT["hgr_given_label"] = lambda y, d, sensitive_features: max(
+    INDEPENDENT["hgr"](y[y == c], d[y == c], sensitive_features[y == c]) for c in np.unique(y)
+)
 
 
 @pytest.mark.parametrize("name", sorted(RISKS))
@@ -167,7 +178,7 @@ def test_a_risk_is_the_norm_of_its_differences(
     if empty:
         a[y == 2] = 0
     sums = sums_of(generator.dirichlet(np.ones(3), size=200), y, a, 3, groups)
-    risk = RISKS[name].over(classes)
+    risk = RISKS[name] if name in DEPENDENCE else RISKS[name].over(classes)  # which has all classes anyway
     assert float(risk.differences(sums).abs().amax(-1).mean(-1)) == pytest.approx(float(risk(sums).value))
 
 

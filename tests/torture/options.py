@@ -26,13 +26,13 @@ SETTINGS = (
     "decision-weight", "risk-from", "risk-full", "kl-full", "withholding-scale", "prior-pi", "hidden",
     "layers",
     "pieces", "latent", "decoder-hidden", "batch", "lr", "sites-lr", "weight-decay", "clip",
-    "channel-steps", "decision-steps", "threads", "epochs",
+    "channel-steps", "decision-steps", "threads", "epochs", "critic-rate", "critic-steps", "critic-hidden",
 )  # fmt: skip
 CHOICES = (
     "dataset", "group", "label", "level", "risk", "relaxation", "imputer", "labeller", "imputation",
     "risk-gradient",
     "objective", "prior-a", "prior-y", "intervals", "prevalence", "likelihood", "sites", "trunk", "precision",
-    "augmentation", "device", "truth", "proxies", "withholding-depends-on",
+    "augmentation", "device", "truth", "proxies", "withholding-depends-on", "critic-bound",
 )  # fmt: skip
 MEMBER = {"lambda": NUMBER, "max-disparity": NUMBER, "device": TEXT, "threads": NUMBER}
 FLAGS: dict[str, dict[str, st.SearchStrategy[str] | str | None]] = {

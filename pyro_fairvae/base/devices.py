@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from pyro_fairvae.base.errors import InputError, require
+
+# What a name may ask for besides the CPU, and how many of them there are.
+ACCELERATORS: dict[str, Callable[[], int]] = {"cuda": lambda: torch.cuda.device_count()}
 
 
 def resolve_device(name: str) -> torch.device:

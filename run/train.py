@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> None:
     dataset = DATASETS.get(given.get("dataset", ""))
     everything = build(Everything, {**(dataset.suits if dataset else {}), **given})
     place, config = everything.place, everything.config
-    out, device = Path(str(place.out)), place.prepare()
+    out, device = Path(str(place.out)), place.prepare(arguments.quiet)
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
     try:
         result = train_run(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.devices import Constant
 from pyro_fairvae.base.errors import choose, require
 
 
@@ -67,6 +70,11 @@ def relaxation(name: str, width: float, thresholds: tuple[float, ...] = (0.5,)) 
 
 def shift(logits: Tensor, thresholds: tuple[float, ...]) -> Tensor:
     """Logits whose argmax is the decision at thresholds τ: (…, classes) to (…, groups or 1, classes)."""
-    tau = torch.tensor(thresholds, dtype=logits.dtype, device=logits.device).logit()
+    tau = _constant(thresholds).like(logits).logit()
     against = torch.cat([tau.new_zeros(len(tau), logits.shape[-1] - 1), tau.unsqueeze(-1)], dim=-1)
     return logits.unsqueeze(-2) - against
+
+
+@lru_cache
+def _constant(thresholds: tuple[float, ...]) -> Constant:
+    return Constant(np.array(thresholds))

@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 from pyro_fairvae.base.devices import ACCELERATORS
 
@@ -37,12 +36,12 @@ WAITING = frozenset(
     )
 )  # fmt: skip
 BY_INDEX = frozenset(f"aten::{name}" for name in ("index", "index_put", "index_put_", "_unsafe_index"))
-# Sums in an order that differs between runs on CUDA, as torch.use_deterministic_algorithms lists them.
+# Sums in an order that differs between runs on CUDA, if several numbers go to one place.
 UNORDERED = frozenset(
     f"aten::{name}"
     for name in (
-        "scatter_add", "scatter_add_", "index_add", "index_add_", "put_", "bincount", "histc", "kthvalue",
-        "embedding_dense_backward", "adaptive_avg_pool2d_backward", "_adaptive_avg_pool2d_backward",
+        "scatter_add", "scatter_add_", "index_add", "index_add_", "index_put", "index_put_", "put_", "bincount",
+        "histc", "adaptive_avg_pool2d_backward", "_adaptive_avg_pool2d_backward", "max_pool3d_with_indices_backward",
         "upsample_bilinear2d_backward", "reflection_pad2d_backward", "replication_pad2d_backward",
     )
 )  # fmt: skip
@@ -162,77 +161,113 @@ class DevicesMixed(RuntimeError):
     """An operation has tensors on the CPU and on the pretend device."""
 
 
+@dataclass(frozen=True)
+class _Operation:
+    """What the schema of an operation says."""
+
+    name: str
+    written: tuple[int | str, ...]  # arguments that it writes to, by place or by name
+    returns_written: bool
+    pointwise: bool
+
+
 @cache
-def _written(func: Any) -> tuple[int | str, ...]:
-    """The arguments that an operation writes to, by place or by name."""
-    return tuple(
-        argument.name if argument.kwarg_only else place
-        for place, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
+def _known(func: Any) -> _Operation:
+    schema = func._schema
+    return _Operation(
+        schema.name,
+        tuple(
+            argument.name if argument.kwarg_only else place
+            for place, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ),
+        any(of.alias_info is not None and of.alias_info.is_write for of in schema.returns),
+        torch.Tag.pointwise in func.tags,
     )
 
 
-@cache
-def _returns_written(func: Any) -> bool:
-    returned = [of.alias_info is not None and of.alias_info.is_write for of in func._schema.returns]
-    return any(returned)
-
-
 def _compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Check an operation, run it on the real values, and put its results on the device."""
-    name = func._schema.name
-    given, spec = tree_flatten((args, kwargs))
-    tensors = [value for value in given if isinstance(value, Tensor)]
+    """Check an operation, run it on the values held, and put its results on the device."""
+    of, name = _known(func), _known(func).name
+    tensors: list[Tensor] = []
+    real_args = [_held(value, tensors) for value in args]
+    real_kwargs = {key: _held(value, tensors) for key, value in kwargs.items()}
     on_device = [isinstance(value, Pretended) for value in tensors]
     target = kwargs.get("device")
     here = any(on_device) if target is None else torch.device(target).type == NAME
     if name in ("aten::_to_copy", "aten::copy_"):
-        if name == "aten::copy_":
-            here = on_device[0]
+        here = on_device[0] if name == "aten::copy_" else here
         if on_device[-1] != here:
             _note("copies" if here else "waits", name)
     else:
-        _check(func, name, args, kwargs, tensors, on_device)
+        _check(of, args, kwargs, tensors, on_device)
         if name in WAITING or (name in BY_INDEX and _by_mask(*args[1:3])):
             _note("waits", name)
-        if name in UNORDERED or (name == "aten::index_put_" and len(args) > 3 and args[3]):
+        if name in UNORDERED and _collides(name, real_args):
             _note("unordered", name)
-    real = [value.held if isinstance(value, Pretended) else value for value in given]
-    real = [torch.device("cpu") if isinstance(v, torch.device) and v.type == NAME else v for v in real]
-    real_args, real_kwargs = tree_unflatten(real, spec)
-    if isinstance(real_kwargs.get("device"), str):
-        real_kwargs["device"] = "cpu"
+    if target is not None:
+        real_kwargs["device"] = torch.device("cpu")
     found = func(*real_args, **real_kwargs)
-    if _returns_written(func):
-        first = _written(func)[0]
+    if of.returns_written:
+        first = of.written[0]
         return kwargs[first] if isinstance(first, str) else args[first]
-    if not here:
-        return found
-    results, shape = tree_flatten(found)
-    return tree_unflatten([Pretended(r) if isinstance(r, Tensor) else r for r in results], shape)
+    return _wrapped(found) if here else found
+
+
+def _held(value: Any, tensors: list[Tensor]) -> Any:
+    """An argument with the values of its tensors, which are added to ``tensors``."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return value.held if isinstance(value, Pretended) else value
+    if isinstance(value, (list, tuple)):
+        return [_held(part, tensors) for part in value]
+    return value
+
+
+def _wrapped(found: Any) -> Any:
+    if isinstance(found, Tensor):
+        return Pretended(found)
+    return type(found)(map(_wrapped, found)) if isinstance(found, (list, tuple)) else found
 
 
 def _check(
-    func: Any, name: str, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], on_device: list[bool]
+    of: _Operation, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], on_device: list[bool]
 ) -> None:
-    generator = kwargs.get("generator")
-    if generator is not None and any(on_device) and not PretendedGenerator.has(generator):
-        raise DevicesMixed(f"{name}: a generator on the CPU was given for a tensor on {NAME}:0, at {_line()}")
-    if not any(on_device) or all(on_device):
+    if not any(on_device):
         return
-    numbers = torch.Tag.pointwise in func.tags
-    written = {id(kwargs[of] if isinstance(of, str) else args[of]) for of in _written(func)}
+    generator = kwargs.get("generator")
+    if generator is not None and not PretendedGenerator.has(generator):
+        raise DevicesMixed(f"{of.name}: a generator on the CPU draws for a tensor on {NAME}:0, at {_line()}")
+    if all(on_device):
+        return
+    written = {id(kwargs.get(place) if isinstance(place, str) else args[place]) for place in of.written}
     for tensor, there in zip(tensors, on_device, strict=True):
-        if not there and not (numbers and tensor.dim() == 0 and id(tensor) not in written):
+        # PyTorch takes a number of no dimension from anywhere.
+        if not there and not (of.pointwise and tensor.dim() == 0 and id(tensor) not in written):
             raise DevicesMixed(
-                f"{name}: a tensor of shape {tuple(tensor.shape)} is on the CPU, another is on {NAME}:0, at {_line()}"
+                f"{of.name}: a tensor of shape {tuple(tensor.shape)} is on the CPU, another is on {NAME}:0, "
+                f"at {_line()}"
             )
 
 
 def _by_mask(index: Any, values: Tensor | None = None) -> bool:
-    """Whether a mask must be counted first: not where a single number fills it."""
+    """Whether the rows of a mask must be counted first: not where a single number fills them."""
     filled = values is not None and values.numel() == 1
     return not filled and any(of is not None and of.dtype in (torch.bool, torch.uint8) for of in index)
+
+
+def _collides(name: str, args: list[Any]) -> bool:
+    """Whether an operation adds several numbers up in one place."""
+    if name.startswith("aten::index_put"):
+        if len(args) < 4 or not args[3]:
+            return False
+        where = torch.stack(torch.broadcast_tensors(*(of for of in args[1] if of is not None)), -1)
+        return len(where.flatten(0, -2).unique(dim=0)) < where[..., 0].numel()
+    if name.startswith(("aten::scatter_add", "aten::index_add")):
+        index = args[2].sort(args[1] if args[2].dim() > 1 else 0).values
+        dim = args[1] if index.dim() > 1 else 0
+        return bool((index.diff(dim=dim) == 0).any())
+    return name != "aten::bincount" or (len(args) > 1 and args[1] is not None)
 
 
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
@@ -240,10 +275,17 @@ def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Te
     return _compute(torch.ops.aten.copy_.default, (target, source), {})  # type: ignore[no-any-return]
 
 
+class _Module(_DummyBackendModule):
+    """What ``torch.pretend`` has."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+
 @cache
 def register() -> None:
     """Make ``pretend`` a device of PyTorch, once in a process."""
-    _setup_privateuseone_for_python_backend(NAME)
+    _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
     library = torch.library.Library("_", "IMPL")
     # What has no tensor on the device to dispatch on: factories, and copies that PyTorch makes by itself.
     library.fallback(lambda func, *args, **kwargs: _compute(func, args, kwargs), "PrivateUse1")

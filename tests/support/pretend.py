@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,6 +44,12 @@ UNORDERED = frozenset(
         "histc", "adaptive_avg_pool2d_backward", "_adaptive_avg_pool2d_backward", "max_pool3d_with_indices_backward",
         "upsample_bilinear2d_backward", "reflection_pad2d_backward", "replication_pad2d_backward",
     )
+)  # fmt: skip
+
+# PyTorch makes these of an empty tensor, whose size the pretended one would keep.
+RESIZED = (
+    "eye", "eye.m", "arange", "arange.start", "arange.start_step", "linspace", "randperm", "randperm.generator",
+    "tril_indices", "triu_indices",
 )  # fmt: skip
 
 
@@ -200,7 +206,7 @@ def _compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if on_device[-1] != here:
             _note("copies" if here else "waits", name)
     else:
-        _check(of, args, kwargs, tensors, on_device)
+        _check(of, args, kwargs, tensors, on_device, here)
         if name in WAITING or (name in BY_INDEX and _by_mask(*args[1:3])):
             _note("waits", name)
         if name in UNORDERED and _collides(name, real_args):
@@ -231,14 +237,12 @@ def _wrapped(found: Any) -> Any:
 
 
 def _check(
-    of: _Operation, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], on_device: list[bool]
+    of: _Operation, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], on_device: list[bool], here: bool
 ) -> None:
-    if not any(on_device):
-        return
     generator = kwargs.get("generator")
-    if generator is not None and not PretendedGenerator.has(generator):
+    if here and generator is not None and not PretendedGenerator.has(generator):
         raise DevicesMixed(f"{of.name}: a generator on the CPU draws for a tensor on {NAME}:0, at {_line()}")
-    if all(on_device):
+    if all(on_device) or not any(on_device):
         return
     written = {id(kwargs.get(place) if isinstance(place, str) else args[place]) for place in of.written}
     for tensor, there in zip(tensors, on_device, strict=True):
@@ -275,6 +279,12 @@ def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Te
     return _compute(torch.ops.aten.copy_.default, (target, source), {})  # type: ignore[no-any-return]
 
 
+def _factory(name: str) -> Callable[..., Any]:
+    operation, _, overload = name.partition(".")
+    func = getattr(getattr(torch.ops.aten, operation), overload or "default")
+    return lambda *args, **kwargs: _compute(func, args, kwargs)
+
+
 class _Module(_DummyBackendModule):
     """What ``torch.pretend`` has."""
 
@@ -291,6 +301,8 @@ def register() -> None:
     library.fallback(lambda func, *args, **kwargs: _compute(func, args, kwargs), "PrivateUse1")
     copies = torch.library.Library("aten", "IMPL")
     copies.impl("_copy_from", _copy_from, "PrivateUse1")
+    for name in RESIZED:
+        copies.impl(name, _factory(name), "PrivateUse1")
     _LIBRARIES.extend((library, copies))  # in force for as long as they live
 
 

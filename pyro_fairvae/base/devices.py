@@ -35,7 +35,9 @@ def resolve_device(name: str) -> torch.device:
     kind, index, count = device.type, device.index or 0, ACCELERATORS[device.type]()
     have = "; use cpu or auto."
     if count:
-        have = f", {' and '.join(sorted({f'{kind}:0', f'{kind}:{count - 1}'}))}; use one of these, cpu or auto."
+        have = (
+            f", {' and '.join(sorted({f'{kind}:0', f'{kind}:{count - 1}'}))}; use one of these, cpu or auto."
+        )
         have = have.replace(" and ", " to ") if count > 2 else have
     elif kind == "cuda" and torch.version.cuda is None:
         have = " to this PyTorch, which is built without CUDA; use cpu or auto."

@@ -44,7 +44,7 @@ def _checked(path: Path) -> bytes:
 
 
 def load(path: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Read the state of a checkpoint, which must have the same config, on the CPU. Runs no code from the file."""
+    """The state of a checkpoint, which must have the same config, on the CPU. Runs no code from the file."""
     try:
         content = torch.load(io.BytesIO(_checked(path)), map_location="cpu", weights_only=True)
         header, state = {"config": content["config"]}, dict(content["state"])

@@ -289,9 +289,7 @@ def _of_rows(trace: Trace) -> Trace:
     """
     kept = copy.copy(trace)
     kept.nodes = OrderedDict(
-        (name, site)
-        for name, site in trace.nodes.items()
-        if site.get("mask") is not False or name == "z"
+        (name, site) for name, site in trace.nodes.items() if site.get("mask") is not False or name == "z"
     )
     return kept
 

@@ -1,4 +1,4 @@
-"""Training, refinement and settling on an accelerator: nothing is elsewhere, and the numbers are the CPU's."""
+"""Training and what refines it on an accelerator: nothing is elsewhere, and the numbers are the CPU's."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ def test_withholding_that_depends_on_more(
 
 def test_proxies(splits: Splits, accelerator: torch.device) -> None:
     parts = parts_with_proxies(splits)
-    same_as_on_the_cpu(
-        parts.train, parts.validation, accelerator, withholding_depends_on=("x1", "label")
-    )
+    same_as_on_the_cpu(parts.train, parts.validation, accelerator, withholding_depends_on=("x1", "label"))
 
 
 @pytest.mark.usefixtures("few_steps")

@@ -1,4 +1,4 @@
-"""What follows training on an accelerator: who withholds, decisions, checkpoints, and models that are saved."""
+"""What follows training on an accelerator: who withholds, decisions, checkpoints, and saved models."""
 
 from __future__ import annotations
 

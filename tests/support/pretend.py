@@ -1,9 +1,10 @@
 """A pretend accelerator: a device of its own, with values on the CPU, that raises where devices mix.
 
-``torch.zeros(3, device="pretend")`` and ``x.to("pretend")`` give tensors that say they are on ``pretend:0``, PyTorch's
-backend for private use. Every operation on them is checked as CUDA would: all tensors must be on the device (or be
-numbers of no dimension in a pointwise operation), and so must generators. :func:`watched` records what costs time on
-a GPU: copies to the device, synchronisations with it, and operations whose result varies from run to run there.
+``torch.zeros(3, device="pretend")`` and ``x.to("pretend")`` give tensors that say they are on
+``pretend:0``, PyTorch's backend for private use. Every operation on them is checked as CUDA would, and more
+strictly: all tensors must be on the device, indices as well (or be numbers of no dimension in a pointwise
+operation), and so must generators. :func:`watched` records what costs time on a GPU, copies to the device and
+waiting for it, and sums whose order, and so their rounding, varies from run to run there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,10 +27,10 @@ from torch.utils.backend_registration import _DummyBackendModule, _setup_private
 from pyro_fairvae.base.devices import ACCELERATORS
 
 NAME = "pretend"
-FOLDERS = ("pyro_fairvae", "models", "guides", "run", "tests")  # whose lines a record names
+ROOT = f"{Path(__file__).parents[2]}/"
 
-# Operations that a GPU must finish before the program goes on, besides copies to the CPU. Those with a mask are among
-# them as well, since the size of the result depends on its values.
+# Operations that a GPU must finish before the program goes on, besides copies to the CPU and indices by a mask,
+# since the values or the size of the result are looked at.
 WAITING = frozenset(
     f"aten::{name}"
     for name in (
@@ -40,16 +43,16 @@ BY_INDEX = frozenset(f"aten::{name}" for name in ("index", "index_put", "index_p
 UNORDERED = frozenset(
     f"aten::{name}"
     for name in (
-        "scatter_add", "scatter_add_", "index_add", "index_add_", "index_put", "index_put_", "put_", "bincount",
-        "histc", "adaptive_avg_pool2d_backward", "_adaptive_avg_pool2d_backward", "max_pool3d_with_indices_backward",
+        "scatter_add", "scatter_add_", "index_add", "index_add_", "index_put", "index_put_", "put_",
+        "bincount", "histc", "adaptive_avg_pool2d_backward", "_adaptive_avg_pool2d_backward",
         "upsample_bilinear2d_backward", "reflection_pad2d_backward", "replication_pad2d_backward",
     )
 )  # fmt: skip
 
 # PyTorch makes these of an empty tensor, whose size the pretended one would keep.
 RESIZED = (
-    "eye", "eye.m", "arange", "arange.start", "arange.start_step", "linspace", "randperm", "randperm.generator",
-    "tril_indices", "triu_indices",
+    "eye", "eye.m", "arange", "arange.start", "arange.start_step", "linspace", "randperm",
+    "randperm.generator", "tril_indices", "triu_indices",
 )  # fmt: skip
 
 
@@ -91,19 +94,14 @@ def _note(kind: str, name: str) -> None:
 
 
 def _line(above: int = 3) -> str:
-    """The innermost line of the project that is running."""
-    frame, outer = sys._getframe(above), ""
+    """The innermost line of the project that is running, this file aside."""
+    frame: FrameType | None = sys._getframe(above)
     while frame is not None:
         path = frame.f_code.co_filename
-        if path != __file__ and "site-packages" not in path:
-            parts = path.split("/")
-            inside = [i for i, part in enumerate(parts) if part in FOLDERS]
-            if inside:
-                return f"{'/'.join(parts[inside[-1] if parts[inside[-1]] != 'tests' else inside[0]:])}:{frame.f_lineno}"
-        elif not outer and "/torch/" not in path and path != __file__:
-            outer = f"{path.rpartition('site-packages/')[2]}:{frame.f_lineno}"
+        if path.startswith(ROOT) and path != __file__ and "site-packages" not in path:
+            return f"{path.removeprefix(ROOT)}:{frame.f_lineno}"
         frame = frame.f_back
-    return outer or "a gradient"
+    return "a gradient"  # which PyTorch computes in a thread of its own
 
 
 class Pretended(Tensor):
@@ -138,7 +136,7 @@ class Pretended(Tensor):
 class PretendedGenerator(torch.Generator):
     """A generator on the pretend device."""
 
-    _known: weakref.WeakValueDictionary[int, torch.Generator] = weakref.WeakValueDictionary()
+    _known: ClassVar[weakref.WeakValueDictionary[int, torch.Generator]] = weakref.WeakValueDictionary()
 
     def __new__(cls, device: torch.device | str = "cpu") -> Any:
         if torch.device(device).type != NAME:
@@ -175,6 +173,7 @@ class _Operation:
     written: tuple[int | str, ...]  # arguments that it writes to, by place or by name
     returns_written: bool
     pointwise: bool
+    reshapes: bool  # in place
 
 
 @cache
@@ -189,6 +188,7 @@ def _known(func: Any) -> _Operation:
         ),
         any(of.alias_info is not None and of.alias_info.is_write for of in schema.returns),
         torch.Tag.pointwise in func.tags,
+        torch.Tag.inplace_view in func.tags and schema.name != "aten::resize_",
     )
 
 
@@ -214,6 +214,9 @@ def _compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if target is not None:
         real_kwargs["device"] = torch.device("cpu")
     found = func(*real_args, **real_kwargs)
+    if of.reshapes:
+        with torch._C._DisableTorchDispatch():  # the same to the size that it says it has
+            func(*args, **kwargs)
     if of.returns_written:
         first = of.written[0]
         return kwargs[first] if isinstance(first, str) else args[first]
@@ -237,7 +240,12 @@ def _wrapped(found: Any) -> Any:
 
 
 def _check(
-    of: _Operation, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], on_device: list[bool], here: bool
+    of: _Operation,
+    args: Any,
+    kwargs: dict[str, Any],
+    tensors: list[Tensor],
+    on_device: list[bool],
+    here: bool,
 ) -> None:
     generator = kwargs.get("generator")
     if here and generator is not None and not PretendedGenerator.has(generator):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,17 @@ def chosen_of_several(name: str, device: torch.device) -> str | None:
         return None
     model = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     return f"{count} {device.type.upper()} devices are available, and {device}{model} is used."
+
+
+@contextmanager
+def fixed_order() -> Iterator[None]:
+    """Convolutions on CUDA sum in one order inside the ``with`` block, so that a seed fixes a run."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 class Constant:

@@ -15,6 +15,7 @@ import torch
 from pyro.poutine.runtime import _DIM_ALLOCATOR, _PYRO_STACK
 from torch import Tensor
 
+from pyro_fairvae.base.devices import fixed_order
 from pyro_fairvae.base.errors import DivergedError, require
 from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
@@ -167,7 +168,7 @@ def fit(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
-    with _pyro_alone():
+    with _pyro_alone(), fixed_order():
         run = _Run(
             train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold, imputation
         )

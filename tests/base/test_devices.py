@@ -8,10 +8,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from pyro_fairvae.run.command import device_of
 
 from pyro_fairvae.base import devices
 from pyro_fairvae.base.devices import Constant, chosen_of_several, resolve_device
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.data import Splits
+from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.inference.training import fit
 
 
 def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +69,26 @@ def test_which_of_several_is_said(
 ) -> None:
     with_gpus(count, monkeypatch)
     assert chosen_of_several(name, resolve_device(name)) == words
+
+
+def test_a_command_says_it_unless_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_gpus(3, monkeypatch)
+    assert device_of("auto") == device_of("cuda:0") == torch.device("cuda", 0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("and cuda:0 (Pretty Fast 3000) is used. --device cuda:N takes another.")
+    assert device_of("cuda", quiet=True) == torch.device("cuda", 0)
+    assert not capsys.readouterr().err
+
+
+def test_convolutions_sum_in_a_fixed_order_in_a_fit(splits: Splits, small: Settings) -> None:
+    seen = []
+    before = torch.backends.cudnn.deterministic
+    fit(splits.train, splits.validation, settings=small,
+        after_epoch=lambda _: seen.append(torch.backends.cudnn.deterministic))  # fmt: skip
+    assert seen == [True, True]
+    assert torch.backends.cudnn.deterministic == before
 
 
 def test_a_constant_is_copied_to_a_device_once() -> None:

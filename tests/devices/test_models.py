@@ -20,9 +20,11 @@ from pyro_fairvae.inference.program import channel_of_groups
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.posterior import calibration, cross_fitting, stage_draws
 from pyro_fairvae.posterior.calibration import calibrate
+from pyro_fairvae.posterior.cross_fitting import cross_fit
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.levels import Levels
-from tests.devices.test_fits import SETTINGS, check_place, parts_with_proxies
+from pyro_fairvae.studies.faces import look_at_faces
+from tests.devices.test_fits import SETTINGS, check_place, images, parts_with_proxies
 from tests.support import pretend
 from tests.support.command_line import TINY
 from tests.support.small import small_settings
@@ -59,9 +61,10 @@ def test_who_withholds(splits: Splits, accelerator: torch.device, options: dict[
         table = replace(table, a_obs=a_obs, groups=3, attributes=AGE)
     settings = small_settings(**SETTINGS | options)
     channels = channel_of_groups(table, settings), channel("y", table.label_attributes, settings.prior_y)
-    cpu, there = (
-        calibrate(table.to(device), channels, settings, [0], draws=4) for device in ("cpu", accelerator)
-    )
+    cpu = calibrate(table, channels, settings, [0], draws=4)
+    with pretend.watched() as traffic:
+        there = calibrate(table.to(accelerator), channels, settings, [0], draws=4)
+    assert not traffic.unordered
     for name in ("a", "y"):
         rows = list(zip(cpu[name].draws.rows, there[name].draws.rows, strict=True))
         assert all(isinstance(row, np.ndarray) and np.isfinite(row).all() for pair in rows for row in pair)
@@ -69,6 +72,23 @@ def test_who_withholds(splits: Splits, accelerator: torch.device, options: dict[
             assert all(np.allclose(*pair, rtol=1e-5, atol=1e-7) for pair in rows)
     if there["a"].by_row is not None:  # of rows that are on the CPU, as those of a table that is judged
         assert np.isfinite(there["a"].by_row.likelihood(table)).all()
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_images_are_scored_and_shown(accelerator: torch.device) -> None:
+    parts = images()
+    settings = small_settings(**SETTINGS | {"precision": "full", "batch": 128})
+    channels = channel("a", parts.train.group_attributes), channel("y", parts.train.label_attributes)
+    cpu, there = (
+        cross_fit(parts.train.to(device), channels, settings, [0]) for device in ("cpu", accelerator)
+    )
+    assert there.groups.device == accelerator
+    if accelerator.type == pretend.NAME:
+        torch.testing.assert_close(there.groups.cpu(), cpu.groups, rtol=1e-4, atol=1e-5)
+    fitted = fit(parts.train, parts.validation, (0.0,), settings, 0, accelerator)
+    faces = look_at_faces(fitted, parts.test)
+    assert faces is not None
+    assert faces.reconstructions.shape == faces.originals.shape == (8, 3, 8, 8)
 
 
 def test_a_stopped_run_goes_on_anywhere(splits: Splits, accelerator: torch.device, tmp_path: Path) -> None:

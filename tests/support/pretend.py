@@ -29,8 +29,8 @@ from pyro_fairvae.base.devices import ACCELERATORS
 NAME = "pretend"
 ROOT = f"{Path(__file__).parents[2]}/"
 
-# Operations that a GPU must finish before the program goes on, besides copies to the CPU and indices by a mask,
-# since the values or the size of the result are looked at.
+# Operations that a GPU must finish before the program goes on, since values or the size of the result are
+# looked at; copies to the CPU and indices by a mask are others.
 WAITING = frozenset(
     f"aten::{name}"
     for name in (
@@ -269,9 +269,10 @@ def _by_mask(index: Any, values: Tensor | None = None) -> bool:
 
 
 def _collides(name: str, args: list[Any]) -> bool:
-    """Whether an operation adds several numbers up in one place."""
+    """Whether several numbers go to one place, in an order that CUDA does not fix."""
     if name.startswith("aten::index_put"):
-        if len(args) < 4 or not args[3]:
+        # CUDA sorts the places before it sums; what is written last without a sum, it does not say.
+        if (len(args) > 3 and args[3]) or args[2].numel() == 1 or args[1][0].dtype == torch.bool:
             return False
         where = torch.stack(torch.broadcast_tensors(*(of for of in args[1] if of is not None)), -1)
         return len(where.flatten(0, -2).unique(dim=0)) < where[..., 0].numel()

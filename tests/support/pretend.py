@@ -272,9 +272,10 @@ def _collides(name: str, args: list[Any]) -> bool:
     """Whether several numbers go to one place, in an order that CUDA does not fix."""
     if name.startswith("aten::index_put"):
         # CUDA sorts the places before it sums; what is written last without a sum, it does not say.
-        if (len(args) > 3 and args[3]) or args[2].numel() == 1 or args[1][0].dtype == torch.bool:
+        places = [of for of in args[1] if of is not None]
+        if (len(args) > 3 and args[3]) or args[2].numel() == 1 or places[0].dtype == torch.bool:
             return False
-        where = torch.stack(torch.broadcast_tensors(*(of for of in args[1] if of is not None)), -1)
+        where = torch.stack(torch.broadcast_tensors(*places), -1)
         return len(where.flatten(0, -2).unique(dim=0)) < where[..., 0].numel()
     if name.startswith(("aten::scatter_add", "aten::index_add")):
         index = args[2].sort(args[1] if args[2].dim() > 1 else 0).values

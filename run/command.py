@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from pyro_fairvae.run.terminal import StdoutError, shown_on_terminal
 
-from pyro_fairvae.base.devices import resolve_device
+from pyro_fairvae.base.devices import chosen_of_several, resolve_device
 from pyro_fairvae.base.errors import DivergedError, InputError, require
 from pyro_fairvae.base.formulas import escaping_formulas
 from pyro_fairvae.base.messages import first_line, in_one_line, one_line
@@ -50,12 +50,12 @@ class Machine:
             f"threads must be at least 1, got {self.threads}; at most {MOST_THREADS}.",
         )
 
-    def prepare(self) -> torch.device:
+    def prepare(self, quiet: bool = False) -> torch.device:
         """Set the number of threads, turn off Pyro's validation, and return the device."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         skip_validation()
-        return resolve_device(self.device)
+        return device_of(self.device, quiet)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,16 @@ def add_suggest(parser: argparse._ActionsContainer) -> None:
 
 def prepare(arguments: argparse.Namespace) -> torch.device:
     """Apply the flags of :func:`add_machine` and return the device."""
-    return Machine(arguments.device, arguments.threads).prepare()
+    return Machine(arguments.device, arguments.threads).prepare(getattr(arguments, "quiet", False))
+
+
+def device_of(name: str, quiet: bool = False) -> torch.device:
+    """The device by name; where there are several and the name leaves it open, which one it is is printed."""
+    device = resolve_device(name)
+    chosen = chosen_of_several(name, device)
+    if chosen is not None and not quiet:
+        report(f"{chosen} --device {device.type}:N takes another.")
+    return device
 
 
 def progress_of(arguments: argparse.Namespace) -> Callable[[str], None]:

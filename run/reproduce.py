@@ -28,11 +28,11 @@ from pyro_fairvae.run.command import (
     add_escape_formulas,
     add_options,
     add_quiet,
+    device_of,
     given_options,
 )
 from tqdm import tqdm
 
-from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.report.reproduction import REPRODUCTION_PAGE, comparison_text, write_reproduction
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     given = given_options(arguments, ReproduceConfig)
     config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", DEFAULT_DATASET)) | given)
-    device = str(resolve_device(arguments.device))
+    device = str(device_of(arguments.device, arguments.quiet))
     out = arguments.out or Path(f"runs/reproduce-{arguments.preset}")
     with tqdm(unit="job", disable=arguments.quiet, file=sys.stderr) as bar:
 

@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
     given = values | given_options(arguments, Everything)
     everything = build(Everything, {**suiting(given), **given})
     place, config = everything.place, everything.config
-    out, device = Path(str(place.out)), place.prepare()
+    out, device = Path(str(place.out)), place.prepare(arguments.quiet)
     bar = ProgressBar(config.settings.epochs, arguments.quiet)
     try:
         result = train_run(

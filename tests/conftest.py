@@ -11,9 +11,11 @@ import torch
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import Missingness, Splits, Table, load, split, synthetic
 from pyro_fairvae.inference.settings import Settings
+from tests.support import pretend
 from tests.support.small import small_settings
 
 torch.set_num_threads(1)
+pretend.register()  # before the first gradient, when PyTorch starts a thread for each device
 
 PROGRAMS = ("models", "inference")  # whose tests run with Pyro's checks on, a tenth of a step's time
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

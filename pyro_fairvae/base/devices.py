@@ -1,27 +1,100 @@
-"""Devices by name."""
+"""Devices by name, and constants that are copied to a device once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 import torch
+from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
 
+# What a name may ask for besides the CPU, and how many of them there are.
+ACCELERATORS: dict[str, Callable[[], int]] = {"cuda": lambda: torch.cuda.device_count()}
+
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device by name; ``auto`` is CUDA if available, else the CPU."""
+    """Return the device by name; ``auto`` is CUDA if available, else the CPU.
+
+    Where the name has no number, as in ``cuda``, it is the first device of its kind.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if ACCELERATORS["cuda"]() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as reason:
         raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from reason
     require(
-        device.type in ("cpu", "cuda"), f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N."
+        device.type in ("cpu", *ACCELERATORS),
+        f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N.",
     )
+    if device.type == "cpu":
+        return torch.device("cpu")
+    kind, index, count = device.type, device.index or 0, ACCELERATORS[device.type]()
+    have = "; use cpu or auto."
+    if count:
+        have = (
+            f", {' and '.join(sorted({f'{kind}:0', f'{kind}:{count - 1}'}))}; use one of these, cpu or auto."
+        )
+        have = have.replace(" and ", " to ") if count > 2 else have
+    elif kind == "cuda" and torch.version.cuda is None:
+        have = " to this PyTorch, which is built without CUDA; use cpu or auto."
     require(
-        device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
-        f"device {name!r} was requested, but {torch.cuda.device_count()} CUDA devices are available; "
-        "use cpu or auto.",
+        index < count,
+        f"device {name!r} was requested, but {count} {kind.upper()} device{'s'[: count != 1]} "
+        f"{'is' if count == 1 else 'are'} available{have}",
         "device",
     )
-    return device
+    return torch.device(kind, index)
+
+
+def chosen_of_several(name: str, device: torch.device) -> str | None:
+    """Which of several devices is used where ``name``, such as ``cuda``, leaves that open; else None."""
+    count = ACCELERATORS[device.type]() if device.type in ACCELERATORS else 1
+    if count < 2 or ":" in name:
+        return None
+    model = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    return f"{count} {device.type.upper()} devices are available, and {device}{model} is used."
+
+
+@contextmanager
+def fixed_order() -> Iterator[None]:
+    """Convolutions on CUDA sum in one order inside the ``with`` block, so that a seed fixes a run."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
+
+
+class Constant:
+    """An array that operations need on their device and in their precision, copied there once.
+
+    It replaces ``torch.from_numpy(array).to(like)``, which copies the array to the device at each call.
+    """
+
+    def __init__(self, array: np.ndarray | Tensor) -> None:
+        self._value = array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array))
+        self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """The constant on the device and in the precision of ``tensor``."""
+        return self.on(tensor.device, tensor.dtype)
+
+    def on(self, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+        """The constant on a device; its own precision unless ``dtype`` is given. Must not be changed."""
+        key = (device, dtype or self._value.dtype)
+        if key not in self._copies:
+            with torch.inference_mode(False):
+                self._copies[key] = self._value.to(*key)
+        return self._copies[key]
+
+    def __reduce__(self) -> tuple[type[Constant], tuple[Any]]:
+        return Constant, (self._value,)  # copies are made again where it is read
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Constant:
+        return self  # nothing changes it

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyro_fairvae.base.devices import Constant
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.schema.attributes import Attributes
 
@@ -172,28 +173,26 @@ class Channel:
         values: with D the matrix of bends it is :math:`-\sum_k E (D r)_k^2 / 2τ^2`.
         """
         assert self.attributes.levels is not None
-        bends = ratios.new_tensor(self.attributes.levels.bends)
+        bends = self._bends.like(ratios)
         squares = (ratios @ bends.mT).square().sum(-1) + (variances @ bends.mT.square()).sum(-1)
         return -squares / (2 * self.first_bend**2)
 
     def stated(self, observed: Tensor) -> Tensor:
         """Whether an outcome names a value of every attribute."""
-        stated = torch.from_numpy(self.attributes.stated).to(observed.device)
-        return stated[observed]
+        return self._stated.on(observed.device)[observed]
 
     def concentration(self, row: int, like: Tensor | None = None) -> Tensor:
         """Prior of a row on its support, with dtype and device of ``like``."""
-        masses = self.rows[row].prior
-        return torch.tensor(masses) if like is None else like.new_tensor(masses)
+        return torch.tensor(self.rows[row].prior) if like is None else self._priors[row].like(like)
 
     def matrix(self, draws: Sequence[Tensor]) -> Tensor:
         """P(observed | latent), (…, values, outcomes), from a draw of each row on its support."""
         product: Tensor | float = 1.0
-        for picked, draw in zip(self._picked, draws, strict=True):
-            factor = (draw @ picked.flatten(1).to(draw)).unflatten(-1, (-1, self.outcomes))
-            product = product * (factor + (1 - picked.sum(0)).to(draw))
+        for (picked, others), draw in zip(self._factors, draws, strict=True):
+            factor = (draw @ picked.like(draw)).unflatten(-1, (-1, self.outcomes))
+            product = product * (factor + others.like(draw))
         assert isinstance(product, Tensor)
-        return product * torch.from_numpy(self.possible).to(product)
+        return product * self._possible.like(product)
 
     def mean_matrix(self) -> np.ndarray:
         """P(observed | latent) at the means of the prior, (values, outcomes)."""
@@ -225,6 +224,28 @@ class Channel:
             ).float()
             for row in self.rows
         ]
+
+    @cached_property
+    def _factors(self) -> list[tuple[Constant, Constant]]:
+        """Of each row its one-hot entries, (support, values · outcomes), and 1 where it is no factor."""
+        return [(Constant(picked.flatten(1)), Constant(1 - picked.sum(0))) for picked in self._picked]
+
+    @cached_property
+    def _priors(self) -> list[Constant]:
+        return [Constant(np.array(row.prior, dtype=np.float64)) for row in self.rows]
+
+    @cached_property
+    def _possible(self) -> Constant:
+        return Constant(self.possible)
+
+    @cached_property
+    def _stated(self) -> Constant:
+        return Constant(self.attributes.stated)
+
+    @cached_property
+    def _bends(self) -> Constant:
+        assert self.attributes.levels is not None
+        return Constant(np.asarray(self.attributes.levels.bends, dtype=np.float64))
 
     def cell(self, x: Tensor) -> Tensor:
         """The cell of each row, (members or 1, rows); (…, rows, classes) if crossed with the label.
@@ -276,7 +297,7 @@ class Channel:
         log_likelihood = torch.where(possible, likelihood, 1).log().masked_fill(~possible, -torch.inf)
         if tilt is None:
             return log_likelihood
-        withheld = self._withheld.to(tilt)[observed].unsqueeze(-1)  # (…, rows, attributes, 1)
+        withheld = self._withheld.like(tilt)[observed].unsqueeze(-1)  # (…, rows, attributes, 1)
         if tilt.dim() == 5:
             withheld = withheld.unsqueeze(-3)
             log_likelihood = log_likelihood.unsqueeze(-2) if cell is None else log_likelihood
@@ -296,18 +317,18 @@ class Channel:
         """
         tilt, cell = _aligned(tilt, cell)
         plain = self._of_rows(matrix, tilt, cell)
-        raised = tilt.mT @ self._withheld.to(tilt).T  # (members, rows, …, values or 1, outcomes)
+        raised = tilt.mT @ self._withheld.like(tilt).T  # (members, rows, …, values or 1, outcomes)
         return plain * (raised - self._log_normaliser(matrix, tilt, cell).unsqueeze(-1)).exp()
 
     @cached_property
-    def _withheld(self) -> Tensor:
+    def _withheld(self) -> Constant:
         """Whether an outcome withholds an attribute, (outcomes, attributes)."""
         sizes = np.array([len(values) for values in self.attributes.values])
-        return torch.from_numpy(self.attributes.outcome_parts == sizes)
+        return Constant(self.attributes.outcome_parts == sizes)
 
     def _log_normaliser(self, matrix: Tensor, tilt: Tensor, cell: Tensor | None) -> Tensor:
         """Σ_j log(1 − p_ja + p_ja exp t_ja), (members, rows, …, values)."""
-        withheld = self._withheld.to(matrix)
+        withheld = self._withheld.like(matrix)
         tiny = torch.finfo(matrix.dtype).tiny  # where ∅, or all else, is impossible
         # Both shares are summed from their outcomes: 1 − p would be inexact near p = 1.
         log_p, log_rest = (

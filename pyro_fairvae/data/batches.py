@@ -38,7 +38,8 @@ def batches(table: Observed, indices: Sequence[Tensor], workers: int = 0) -> Ite
         return
     keys = [table.key(index) for index in indices]
     # Tensors for other processes are on the CPU, even if the table is not: CUDA does not work after a fork.
-    stored_rows = _Stored(table.x.to("cpu"), [table.key(index.cpu()) for index in indices])
+    on_cpu = torch.cat(list(indices), dim=-1).cpu().split([index.shape[-1] for index in indices], dim=-1)
+    stored_rows = _Stored(table.x.to("cpu"), [table.key(index) for index in on_cpu])
     on_gpu = table.x.device.type == "cuda"
     # A separate generator, so that the loader does not change the random numbers of the run.
     loader = DataLoader(

@@ -179,9 +179,10 @@ def _nearby(
     cost = best[1] + EXCESS * (best[2] - targets.unsqueeze(-1)).clamp(min=0)  # (targets, weights of targets)
     best = [part[cost.argmin(1)] for part in best]
     noise = torch.Generator().manual_seed(0)
+    drawn = torch.stack([torch.randn(best[0].shape, generator=noise) for _ in range(TRIES)]).to(scores)
     size = torch.full_like(targets, NEARBY)
-    for _ in range(TRIES):
-        step = torch.randn(best[0].shape, generator=noise).to(scores) * size.view(-1, 1, 1, 1)
+    for direction in drawn:
+        step = direction * size.view(-1, 1, 1, 1)
         tried = best[0] + step
         found = [tried, *judge(_decided(_adjusted(scores, cells, tried)))]
         before, after = (

@@ -362,7 +362,7 @@ class FairSSVAEClassifier(TableClassifier):
         state = None
         if path is not None:
             make_folder(path.parent)
-            state = checkpoint.load(path, config, device) if path.exists() else None
+            state = checkpoint.load(path, config) if path.exists() else None
 
         def after_epoch(done: Progress) -> None:
             if path is not None:

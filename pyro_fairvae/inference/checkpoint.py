@@ -43,10 +43,10 @@ def _checked(path: Path) -> bytes:
     return content
 
 
-def load(path: Path, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """Read the state of a checkpoint, which must have the same config. Runs no code from the file."""
+def load(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The state of a checkpoint, which must have the same config, on the CPU. Runs no code from the file."""
     try:
-        content = torch.load(io.BytesIO(_checked(path)), map_location=device, weights_only=True)
+        content = torch.load(io.BytesIO(_checked(path)), map_location="cpu", weights_only=True)
         header, state = {"config": content["config"]}, dict(content["state"])
     except InputError:
         raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -203,7 +205,7 @@ class FairELBO(TraceEnum_ELBO):
     @staticmethod
     def _enumerated(run: GuidedRun) -> Tensor:
         """Minus the ELBO with y and a summed out, without the KLs that are computed in closed form."""
-        loss: Tensor = -_compute_dice_elbo(run.model_trace, run.guide_trace)
+        loss: Tensor = -_compute_dice_elbo(_of_rows(run.model_trace), _of_rows(run.guide_trace))
         return loss
 
     def _closed_form_kls(
@@ -283,6 +285,18 @@ class FairELBO(TraceEnum_ELBO):
             log_ratio = guide_nodes[site]["unscaled_log_prob"] - model_nodes[site]["unscaled_log_prob"]
             parts[f"kl_{site}"] = expected(log_ratio) * scale
         return parts
+
+
+def _of_rows(trace: Trace) -> Trace:
+    """The trace without the shared sites that are excluded: Pyro waits for the device at each, to add 0.
+
+    That of z stays, since without it sums over rows are in another order, and round otherwise.
+    """
+    kept = copy.copy(trace)
+    kept.nodes = OrderedDict(
+        (name, site) for name, site in trace.nodes.items() if site.get("mask") is not False or name == "z"
+    )
+    return kept
 
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:

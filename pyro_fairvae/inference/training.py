@@ -15,6 +15,7 @@ import torch
 from pyro.poutine.runtime import _DIM_ALLOCATOR, _PYRO_STACK
 from torch import Tensor
 
+from pyro_fairvae.base.devices import fixed_order
 from pyro_fairvae.base.errors import DivergedError, require
 from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
@@ -167,7 +168,7 @@ def fit(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
-    with _pyro_alone():
+    with _pyro_alone(), fixed_order():
         run = _Run(
             train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold, imputation
         )
@@ -212,13 +213,14 @@ class _Run:
         self.outside: list[np.ndarray] | None = None  # rows that each member is trained on, if not all
         if fold is not None:
             self.outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(seeds))]
+        self.device = torch.device(device)
         self.train = train.to(device, dtype)
         self.validation = validation.to(device, dtype)
         self.imputation = None if imputation is None else imputation.to(self.train.like)
         self.settings = settings
         self.seeds = seeds
         self.lambdas = tuple(float(weight) for weight in lambdas)
-        self.program = Program(self.train, settings, seeds).to(torch.device(device), dtype)
+        self.program = Program(self.train, settings, seeds).to(self.device, dtype)
         self.objective = FairELBO(
             train.rows,
             torch.tensor(self.lambdas, device=device, dtype=dtype),
@@ -279,7 +281,7 @@ class _Run:
                 self.settings.channel_steps,
                 label=None if self.imputation is None else self.imputation.label,
             )
-            chosen = _copy(program.state())
+            chosen = _copy(program.state(), self.device)
         adjustment = refine_decisions(
             self.program,
             self.train,
@@ -371,10 +373,12 @@ class _Run:
         self.best = torch.where(better, log_group, self.best)
         self.chosen_epoch = torch.where(better, self.epoch, self.chosen_epoch)
         for name, value in self.program.state().items():
-            self.chosen[name][better] = value[better]
+            improved = better.view(-1, *(1,) * (value.dim() - 1))
+            self.chosen[name] = torch.where(improved, value, self.chosen[name])
 
     def _record(self, values: dict[str, Tensor]) -> list[dict[str, float]]:
-        columns = {name: value.double().cpu().tolist() for name, value in values.items()}
+        numbers = torch.stack([value.double() for value in values.values()]).tolist()
+        columns = dict(zip(values, numbers, strict=True))
         rows = [
             {
                 "epoch": self.epoch,
@@ -398,7 +402,7 @@ class _Run:
                     )
 
     def state(self) -> dict[str, Any]:
-        """A copy of everything needed to resume from here."""
+        """A copy of everything needed to resume from here, on any device; it is on the CPU."""
         critics = self.objective.risk.critics
         return _copy(
             {
@@ -416,7 +420,10 @@ class _Run:
         )
 
     def load_state(self, state: dict[str, Any]) -> None:
-        state = _copy(state)
+        # The optimizer puts its state on the device itself, except for counts, which are read in each step.
+        state = {
+            name: _copy(part, "cpu" if name == "optimizer" else self.device) for name, part in state.items()
+        }
         self.epoch = state["epoch"]
         self.program.load_state(state["parameters"])
         self.optimizer.set_state(state["optimizer"])
@@ -428,12 +435,12 @@ class _Run:
         self.propagated_labels = state["propagated_labels"]
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to(device, copy=True)
     if isinstance(value, dict):
-        return {key: _copy(entry) for key, entry in value.items()}
-    return [_copy(entry) for entry in value] if isinstance(value, list) else value
+        return {key: _copy(entry, device) for key, entry in value.items()}
+    return [_copy(entry, device) for entry in value] if isinstance(value, list) else value
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:

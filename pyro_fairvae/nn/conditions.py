@@ -7,9 +7,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyro_fairvae.base.devices import Constant
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.channels.channel import Crossed
 from pyro_fairvae.nn.tabular import piece_edges
@@ -107,6 +109,7 @@ class Conditions(nn.Module):
         super().__init__()
         self.names, self.columns = names, columns
         self.numbers, self.indicators = numbers, indicators  # their columns in x
+        self._places = tuple(Constant(np.array(place, dtype=np.int64)) for place in (numbers, indicators))
         self.classes = shares.shape[-1]
         span = edges.diff(dim=-1)
         self.register_buffer("low", edges[..., :-1].unsqueeze(1))
@@ -172,7 +175,8 @@ class Conditions(nn.Module):
     @property
     def labels(self) -> Tensor:
         """Columns of v that each label gives, centred, (members, classes, classes)."""
-        return torch.eye(self.classes).to(self.shares) - self.shares.unsqueeze(-2)
+        own = torch.eye(self.classes, dtype=self.shares.dtype, device=self.shares.device)
+        return own - self.shares.unsqueeze(-2)
 
     def tilt(self, features: Tensor, coefficients: Tensor) -> Tensor:
         """t = w·v, (members, rows, attributes, 1), with the label in v with classes after the rows.
@@ -202,8 +206,9 @@ class Conditions(nn.Module):
 
     def _columns_of(self, x: Tensor, low: Tensor, span: Tensor) -> Tensor:
         """Columns before centring, (members, rows, …)."""
-        pieces = ((x[..., self.numbers].unsqueeze(-1) - low) / span).clamp(0, 1).flatten(-2)
-        blocks = x[..., self.indicators]
+        numbers, indicators = (place.on(x.device) for place in self._places)
+        pieces = ((x[..., numbers].unsqueeze(-1) - low) / span).clamp(0, 1).flatten(-2)
+        blocks = x[..., indicators]
         return torch.cat([pieces, blocks.expand(*pieces.shape[:-1], blocks.shape[-1])], dim=-1)
 
 

@@ -229,7 +229,7 @@ def _check(
     if dependence is None:
         shares = recalibrated(scores[table], parts.recalibration[0])
     else:
-        of_table = stage.of_tables(torch.tensor([table]))
+        of_table = stage.of_tables(torch.tensor([table], device=mode.device))
         predictors = of_table.predictors(q)[0]
         if predictors.shape[-2] == 1:  # no label, or one that is known
             predictors = predictors.squeeze(-2)

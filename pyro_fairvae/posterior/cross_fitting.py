@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyro_fairvae.base.devices import fixed_order
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data.augmentation import altered
@@ -156,7 +157,8 @@ def cross_fit(
         evidence = _evidence(networks, sites, channels, batch, withholding).mean(-1)
         return -evidence if withholding is None else withholding.penalty() - evidence
 
-    minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch))
+    with fixed_order():
+        minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch))
     scored = [
         _score(networks, train, fold, owner, folds, chunk)
         for chunk in torch.arange(rows, device=device).split(rows_at_once(train.x))

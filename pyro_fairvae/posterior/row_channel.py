@@ -38,7 +38,7 @@ class RowChannel:
         pieces = []
         start = 0
         for x in in_pieces(table.x):
-            observed = table.a_obs[start : start + len(x)]
+            observed = table.a_obs[start : start + len(x)].to(self.matrix.device)
             start += len(x)
             pieces.append(self._of(x.to(self.matrix), observed))
         return torch.cat(pieces).cpu().numpy()

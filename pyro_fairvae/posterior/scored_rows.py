@@ -95,11 +95,12 @@ def _cells(probabilities: Tensor, scores: Tensor, observed: Tensor, outcomes: in
     most = min(CELLS * 2 ** scores.shape[-1], MOST_CELLS)
     for of_table, score, outcome in zip(probabilities, scores, observed, strict=True):
         cells = bin_rows(of_table.double().cpu().numpy(), most, FEWEST_IN_CELL)
-        cell = torch.from_numpy(cells).to(outcome.device)
-        size = int(cell.max()) + 1
+        cell, size = torch.from_numpy(cells), int(cells.max()) + 1
         people = torch.bincount(cell, minlength=size)
-        sums = score.new_zeros(size, score.shape[-1]).index_add_(0, cell, score)
-        means.append(sums / people.unsqueeze(-1))
+        # On the CPU: sums of rows by an index are not deterministic on CUDA.
+        sums = score.new_zeros(size, score.shape[-1], device="cpu").index_add_(0, cell, score.cpu())
+        means.append((sums / people.unsqueeze(-1)).to(score.device))
+        cell = cell.to(outcome.device)
         counts.append(torch.bincount(cell * outcomes + outcome, minlength=size * outcomes))
     mean = torch.stack(means).repeat_interleave(outcomes, dim=1)
     weights = torch.stack(counts).to(mean)

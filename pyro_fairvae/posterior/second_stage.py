@@ -89,8 +89,11 @@ class SecondStage:
         attributes = channel.attributes
         values = np.array([len(several) for several in attributes.values])
         # The attribute of each value, and the place of each attribute's value in each group.
-        self.attribute_of = torch.from_numpy(np.repeat(np.arange(len(values)), values))
-        self.value_of = torch.from_numpy((np.cumsum(values) - values + attributes.group_parts).T.copy())
+        place = (np.cumsum(values) - values + attributes.group_parts).T.copy()
+        self.attribute_of, self.value_of = (
+            torch.from_numpy(which).to(rows.scores.device)
+            for which in (np.repeat(np.arange(len(values)), values), place)
+        )
         self.sizes = [
             len(self._recalibration_centre()),
             self.others * self.columns,
@@ -108,7 +111,7 @@ class SecondStage:
     def _recalibration_centre(self) -> Tensor:
         """The parameters of b and C where scores stay as they are: b = 0 and C the identity."""
         shift = self.rows.scores.new_zeros(self.others, 1)
-        return torch.cat([shift, torch.eye(self.others).to(shift)], 1).flatten()
+        return torch.cat([shift, _identity(self.others, shift)], 1).flatten()
 
     def _recalibration_deviations(self) -> Tensor:
         """Prior standard deviations of the parameters of b and C."""
@@ -280,14 +283,14 @@ class SecondStage:
         whole[:, :big, big:] = across.flatten(1, 2)
         whole[:, big:, :big] = across.flatten(1, 2).mT
         whole[:, big:, big:] = of_few
-        ratios = torch.eye(len(linear)).to(q)[:, sum(self.sizes[:2]) : sum(self.sizes[:3])]
+        ratios = _identity(len(linear), q)[:, sum(self.sizes[:2]) : sum(self.sizes[:3])]
         along = torch.cat([linear[..., :width].flatten(1), linear[..., width:].flatten(1), ratios], dim=-1)
         return along @ whole @ along.mT
 
     @cached_property
     def _linear(self) -> Tensor:
         """Slopes of the coefficients along each parameter, (parameters, predictors, width)."""
-        every = torch.eye(sum(self.sizes)).to(self.rows.scores)
+        every = _identity(sum(self.sizes), self.rows.scores)
         return self.coefficients(every)
 
     def _products_of_slopes(self, q: Tensor) -> Tensor:
@@ -304,7 +307,7 @@ class SecondStage:
             of_ratios = [
                 self.row_log_likelihood(predictors, ratios + way, observed)
                 - self.row_log_likelihood(predictors, ratios - way, observed)
-                for way in DIFFERENCE * torch.eye(ratios.shape[-1]).to(ratios)  # central differences
+                for way in DIFFERENCE * _identity(ratios.shape[-1], ratios)  # central differences
             ]
             every = torch.stack(of_ratios, dim=-1) / (2 * DIFFERENCE)
             every = torch.cat([slopes.sum(-2), of_labels, every], dim=-1)
@@ -437,3 +440,7 @@ class SecondStage:
         """Deviations of w and δ are that of w's prior at most; where it is 0, so are they."""
         scale = torch.stack([torch.full_like(self.scale, MOST_DEVIATION), self.scale, self.scale])
         return torch.minimum(deviations.clamp(min=LEAST_DEVIATION), scale)
+
+
+def _identity(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)

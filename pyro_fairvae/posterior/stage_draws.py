@@ -157,7 +157,7 @@ def _of_average_person(stage: SecondStage, q: Tensor, differences: Tensor) -> Te
     shares = (people.sum(-2) * stage.rows.weights.unsqueeze(-1)).sum(-2)
     shares = shares / shares.sum(-1, keepdim=True)  # (tables, groups)
     average = []
-    for of_groups in stage.value_of.to(shares.device):
+    for of_groups in stage.value_of:
         average.append((shares.unsqueeze(-1) * differences[..., of_groups, :]).sum(-2))
     return torch.stack(average, dim=-2)
 

@@ -63,7 +63,7 @@ class Rates:
 def odds(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = y | Y = y, A = a), a comparison for each class y."""
     correct = torch.diagonal(sums.predicted, dim1=-3, dim2=-1).transpose(-1, -2)
-    return Rates(correct[..., classes, :], sums.mass[..., classes, :])
+    return Rates(_of(classes, correct), _of(classes, sums.mass))
 
 
 def odds_across(sums: CellSums, classes: list[int]) -> Rates:
@@ -74,16 +74,22 @@ def odds_across(sums: CellSums, classes: list[int]) -> Rates:
 
 def parity(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = c | A = a), a comparison for each class c."""
-    total = sums.predicted.sum(-3).transpose(-1, -2)[..., classes, :]
+    total = _of(classes, sums.predicted.sum(-3).transpose(-1, -2))
     return Rates(total, sums.mass.sum(-2).unsqueeze(-2).expand_as(total))
 
 
 def decisions_by_label(sums: CellSums, classes: list[int]) -> Rates:
     """P(Ŷ = c | Y = y, A = a), a comparison for each class y and each decision c, among people of all y."""
-    total = sums.predicted[..., classes, :, :].transpose(-1, -2).flatten(-3, -2)
-    mass = sums.mass[..., classes, :]
+    predicted = torch.stack([sums.predicted[..., c, :, :] for c in classes], dim=-3)
+    total = predicted.transpose(-1, -2).flatten(-3, -2)
+    mass = _of(classes, sums.mass)
     each = mass.unsqueeze(-2).expand(*mass.shape[:-1], sums.predicted.shape[-1], mass.shape[-1])
     return Rates(total, each.flatten(-3, -2), mass.sum((-2, -1))[..., None, None])
+
+
+def _of(classes: list[int], rows: Tensor) -> Tensor:
+    """Some rows of (…, classes, groups); an index of them would be copied to the device at each call."""
+    return torch.stack([rows[..., c, :] for c in classes], dim=-2)
 
 
 def pair_differences(rates: Rates) -> Tensor:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.devices import Constant
 from pyro_fairvae.base.errors import InputError, choose, require
 
 LEARNED, LEARNED_BY_GROUP = "learned", "learned_by_group"  # in place of thresholds
@@ -81,7 +84,7 @@ def are_learned(thresholds: tuple[float | str, ...]) -> bool:
 
 def log_odds_of(thresholds: tuple[float | str, ...], like: Tensor) -> Tensor:
     """logit τ of given thresholds, (thresholds,)."""
-    return torch.tensor(thresholds, dtype=like.dtype, device=like.device).logit()
+    return _constant(thresholds).like(like).logit()
 
 
 def shift(logits: Tensor, log_odds: Tensor) -> Tensor:
@@ -101,3 +104,8 @@ def _checked(shifted: Tensor) -> Tensor:
             "thresholds",
         )
     return shifted
+
+
+@lru_cache
+def _constant(thresholds: tuple[float | str, ...]) -> Constant:
+    return Constant(np.array(thresholds))

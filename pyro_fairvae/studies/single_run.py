@@ -75,7 +75,7 @@ def train_run(
     """
     require(not (resume and overwrite), "resume continues a run and overwrite replaces it; give one of them.")
     with alone_in(out):
-        state = _resume_state(config, out, device) if resume else None
+        state = _resume_state(config, out) if resume else None
         if state is None and not overwrite:
             # A run that was killed in its first epoch left only its config.
             _check_free(out, allowed={CONFIG} if resume else set())
@@ -216,9 +216,9 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
     return split(table, config.data.missingness(), config.seed, config.data.proxies)
 
 
-def _resume_state(config: TrainConfig, out: Path, device: torch.device) -> dict[str, Any] | None:
+def _resume_state(config: TrainConfig, out: Path) -> dict[str, Any] | None:
     path = out / CHECKPOINT
-    return checkpoint.load(path, config.flat(), device) if path.exists() else None
+    return checkpoint.load(path, config.flat()) if path.exists() else None
 
 
 def _check_free(out: Path, allowed: set[str]) -> None:

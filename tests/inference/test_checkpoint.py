@@ -15,10 +15,10 @@ CONFIG = {"lr": 0.1}
 
 
 def test_a_checkpoint_of_which_any_byte_was_altered_is_refused(tmp_path: Path) -> None:
-    path, cpu = tmp_path / "checkpoint.pt", torch.device("cpu")
+    path = tmp_path / "checkpoint.pt"
     state = {"weights": torch.arange(6.0), "epoch": 3}
     checkpoint.save(path, CONFIG, state)
-    read = checkpoint.load(path, CONFIG, cpu)
+    read = checkpoint.load(path, CONFIG)
     assert torch.equal(read["weights"], state["weights"])
     assert read["epoch"] == 3
     content = path.read_bytes()
@@ -27,4 +27,4 @@ def test_a_checkpoint_of_which_any_byte_was_altered_is_refused(tmp_path: Path) -
     for damaged in (*altered, content[:-1], content + b"\0", content.partition(b"\n")[2], b""):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"not a checkpoint, is damaged.* Delete it to start anew"):
-            checkpoint.load(path, CONFIG, cpu)
+            checkpoint.load(path, CONFIG)

@@ -56,7 +56,7 @@ def _load_checkpoint(damaged: Path, folder: Path, subjects: Subjects) -> Ended:
         path = damaged / "checkpoint.pt"
         try:
             config = json.loads((subjects.folder / f"config of {damaged.name}").read_text())
-            print(_digest(checkpoint.load(path, config, torch.device("cpu"))))
+            print(_digest(checkpoint.load(path, config)))
         except InputError as reason:
             return refuse(reason)
         return 0

@@ -4,8 +4,8 @@
 
 *Estimates.* Normal numbers with the correlation ρ, whose mutual information is −log(1 − ρ²) / 2: MINE as the
 paper prints it, by Donsker's and Varadhan's bound, and InfoNCE, by critics that have not seen the rows, and
-the estimate from nearest neighbours. Means over seeds, the largest error, and the standard deviation. Widths,
-rates and epochs of the critics were chosen on seeds from 1,000 on.
+the estimate from nearest neighbours. Means over seeds, the largest error, and the standard deviation. Of the
+critics' settings only the number of passes was compared, on seeds from 1,000 on.
 
 *Price.* ŷ = c u + b a for y = u + a, trained batch by batch on squared error plus λ I(ŷ; a) beside its
 critics; the best c and b are in closed form.

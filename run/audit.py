@@ -9,6 +9,7 @@ Examples:
   fairvae audit model new.csv
   fairvae audit model new.csv --decisions their_decision --depends-on "group and label" --out audit.json
   fairvae audit model new.csv --decisions hired --scores p_hired --pos-label yes --local-law-144
+  fairvae audit model new.csv --sensitivity --tolerance 0.1
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pyro_fairvae.run.user_table import (
 
 from pyro_fairvae.auditing import DEPENDS_ON, audit
 from pyro_fairvae.auditing.local_law import BY
+from pyro_fairvae.auditing.sensitivity import TOLERANCE
 from pyro_fairvae.base.documents import write_sealed
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import word_of
@@ -58,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exclude-below", type=float, default=0.0, metavar="X",
         help="leave smaller categories out of the ratios of --local-law-144 (a share; default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sensitivity", action="store_true",
+        help="add how far withholding may depart from what is modelled before each finding turns",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tolerance", type=float, default=TOLERANCE, metavar="X",
+        help="the largest difference that counts as fair, for --sensitivity (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--depends-on", default=DEPENDS_ON[0], choices=DEPENDS_ON,
@@ -109,6 +119,8 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.local_law_144 is not None:
             law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
             result = replace(result, local_law=law)
+        if arguments.sensitivity:
+            result = replace(result, by_gamma=result.sensitivity(tolerance=arguments.tolerance))
     if arguments.out is not None:
         write_sealed(arguments.out, result.to_dict())
     if result.check is not None:  # in the words of the command

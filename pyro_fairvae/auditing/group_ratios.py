@@ -61,7 +61,8 @@ def group_areas(
     r"""Areas under ROC curves, (1, groups): P(s > s' | y = positive, y' another), ties count half.
 
     Its influence is that of a U-statistic: of a row with the label, the share of the others below its score,
-    and of another row the share of those with the label above.
+    and of another row the share of those with the label above. Few rows near an area of 1 understate its
+    variance: one more row of each kind is counted in it, whose share is a half.
     """
     rows = estimates.rows
     given_label = rows.classes == 2  # among several other labels weights differ
@@ -83,9 +84,11 @@ def group_areas(
         values[0, g] = value
         slopes[of_label, 0, g] = (below[of_label] - value) * len(rows) / totals[0]
         slopes[of_other, 0, g] = (above[of_other] - value) * len(rows) / totals[1]
+        sizes = [int(of.sum()) for of in (of_label, of_other)]
         if value in (0, 1):  # no two rows out of order, which few rows may be by chance
-            fewest = int(min(of_label.sum(), of_other.sum()))
-            extra[0, g] = left_out(round(value * fewest), fewest)
+            extra[0, g] = left_out(round(value * min(sizes)), min(sizes))
+        else:
+            extra[0, g] = sum((value - 0.5) ** 2 / (size + 1) ** 2 for size in sizes)
     found = _corrected(estimates, values, slopes, [given_label], adjusted, extra)
     return AuditedRates(np.clip(found.values, 0, 1), found.influence, found.extra)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from pyro_fairvae.auditing.figures import Figures
 from pyro_fairvae.auditing.local_law import LocalLaw144, local_law_144
+from pyro_fairvae.auditing.sensitivity import GAMMAS, TOLERANCE, Sensitivity, sensitivity
 from pyro_fairvae.auditing.source import AuditSource
 from pyro_fairvae.auditing.tables import intervals, number, plain, records, table_of
 from pyro_fairvae.base.documents import read_document
@@ -43,6 +45,9 @@ class Audit:
         Warnings and remarks in words.
     figures : Figures
         Impact ratios, predictive parity, and, from scores, AUC and calibration: see :class:`Figures`.
+    local_law, by_gamma : optional
+        What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
+        rest.
     check : dict, optional
         The check of the assumption on withholding: what it ``says``, whether it is ``rejected``, its
         ``p_value``, ``suggestions`` for ``withholding_depends_on``, and ``columns``. None if it was not made.
@@ -68,6 +73,7 @@ class Audit:
     check: CheckSummary | None = None
     figures: Figures | None = None
     local_law: LocalLaw144 | None = None
+    by_gamma: Sensitivity | None = None
     source: AuditSource | None = field(default=None, repr=False, compare=False)
 
     def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
@@ -98,6 +104,43 @@ class Audit:
         """
         return local_law_144(self, by, exclude_below)
 
+    def sensitivity(self, gammas: Sequence[float] = GAMMAS, tolerance: float = TOLERANCE) -> Sensitivity:
+        r"""How far withholding may depart from what is modelled before a finding turns.
+
+        Parameters
+        ----------
+        gammas
+            Odds ratios Γ ≥ 1 at which intervals are given: the odds of withholding may be up to Γ times as
+            high or as low as modelled, for each decision and label of a group apart, if the withheld rows
+            add up to those that are there.
+        tolerance
+            The largest difference between groups that counts as fair.
+
+        Returns
+        -------
+        Sensitivity
+            Each disparity's interval at every Γ, from the audit's at Γ = 1 to the worst case, with sampling
+            error, and the smallest Γ that overturns what is found.
+
+        Notes
+        -----
+        This is the marginal sensitivity model of Tan (2006), :math:`1/Γ \le o(a, y, \hat y) / \hat o(a,
+        \dots) \le Γ` of odds o. Within a group odds may thus differ by up to Γ² between two decisions.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyro_fairvae import audit
+        >>> draw = np.random.default_rng(0)
+        >>> sex, y = draw.choice(["f", "m"], 800), draw.integers(2, size=800)
+        >>> decided = np.where((sex == "f") & (draw.random(800) < 0.5), 0, y)
+        >>> said = np.where(draw.random(800) < 0.4, None, sex)
+        >>> found = audit(y, decided, said).sensitivity()
+        >>> found.findings.set_index("measure").loc["ddp", "finding"]
+        'more than 0.05 apart'
+        """
+        return sensitivity(self, gammas, tolerance)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "source": None}  # rows stay where they are
 
@@ -114,6 +157,7 @@ class Audit:
             "check": plain(self.check),
             "figures": None if self.figures is None else self.figures.to_dict(),
             "local_law": None if self.local_law is None else self.local_law.to_dict(),
+            "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
         }
 
     @staticmethod
@@ -131,6 +175,7 @@ class Audit:
             content["check"],
             None if content["figures"] is None else Figures.of(content["figures"]),
             None if content["local_law"] is None else LocalLaw144.of(content["local_law"]),
+            None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
         )
 
     def __str__(self) -> str:
@@ -179,6 +224,7 @@ class Audit:
             rates.to_string(index=False),
             *([] if self.figures is None else ["", self.figures.in_text(self.confidence)]),
             *([] if self.local_law is None else ["", str(self.local_law)]),
+            *([] if self.by_gamma is None else ["", str(self.by_gamma)]),
             *(f"\nnote: {words}" for words in self.notes),
         ]
         return "\n".join(lines)

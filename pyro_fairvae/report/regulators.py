@@ -11,6 +11,8 @@ import pandas as pd
 
 from pyro_fairvae.auditing import Audit
 from pyro_fairvae.auditing.figures import MEANS, Figures
+from pyro_fairvae.auditing.measuring import FOUR_FIFTHS
+from pyro_fairvae.auditing.sensitivity import Sensitivity
 from pyro_fairvae.auditing.tables import number
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Picture, Section
@@ -31,7 +33,52 @@ def regulators_sections(found: Audit | None, folder: Path) -> list[Section]:
             "for them; beside them stand estimates for all applicants."
         )
         sections.append(Section("Local Law 144", [words, *grids]))
+    if found.by_gamma is not None:
+        sections.append(Section("Sensitivity", _sensitivity(found.by_gamma, folder)))
     return sections
+
+
+def _sensitivity(found: Sensitivity, folder: Path) -> list[Block]:
+    findings, curves = found.in_cells()
+    picture = folder / "sensitivity.svg"
+    draw_sensitivity(picture, found)
+    words = (
+        "The estimates rely on a model of who withholds. Here the odds of withholding may be up to Γ times "
+        "as high or as low as modelled, for each decision and label apart; at Γ = 1 stands the audit, at the "
+        "end the worst case. The larger the Γ that overturns a finding, the less it relies on the model."
+    )
+    shown = f"{100 * found.confidence:g} %"
+    alt = "; ".join(f"{line[0]}: {line[1]}, overturned from Γ = {line[2]}" for line in findings[1:])
+    return [
+        words,
+        Grid("What overturns each finding", findings),
+        Picture(picture, alt, f"Ranges over all ways to withhold (dark) and {shown} intervals (light) by Γ."),
+        Grid(f"{shown} intervals by Γ", curves),
+    ]
+
+
+def draw_sensitivity(path: Path, found: Sensitivity) -> None:
+    """A panel for each measure: its range and its interval against Γ, and the limit of its finding."""
+    measures = list(found.findings["measure"])
+    figure = blank_figure(7.0, 2.3 * ((len(measures) + 1) // 2))
+    for k, measure in enumerate(measures):
+        axes = figure.add_subplot((len(measures) + 1) // 2, 2, k + 1)
+        bare_axes(axes)
+        lines = found.curves[(found.curves["measure"] == measure) & np.isfinite(found.curves["gamma"])]
+        for low, high, alpha in (("low", "high", 0.25), ("least", "most", 0.6)):
+            axes.fill_between(
+                lines["gamma"], lines[low], lines[high], color=COLOURS[0], alpha=alpha, linewidth=0
+            )
+        limit = FOUR_FIFTHS if measure == "impact_ratio" else found.tolerance
+        axes.axhline(limit, linestyle=":", color="0.3", linewidth=1)
+        axes.set_xscale("log")
+        ticks = [gamma for gamma in (1, 2, 3, 5, 10) if gamma <= lines["gamma"].max()]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1)
+        axes.set_title(measure.replace("_", " "), fontsize=9)
+        axes.set_xlabel("Γ", fontsize=8)
+    write_figure(figure, path)
 
 
 def _figures(figures: Figures, confidence: float, folder: Path) -> list[Block]:

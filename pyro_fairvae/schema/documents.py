@@ -414,6 +414,35 @@ class LocalLawDocument(_Strict):
     tables: list[LawTable]
 
 
+class GammaLine(_Strict):
+    """The range and the interval of a disparity where odds of withholding may be Γ times as modelled."""
+
+    measure: str
+    gamma: Annotated[float, Meta(ge=1)] | None  # none: any
+    least: NumberOrNull
+    most: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+
+
+class FindingLine(_Strict):
+    """What is found of a disparity, and the smallest Γ that overturns it."""
+
+    measure: str
+    finding: str
+    overturns: NumberOrNull
+    never: bool
+
+
+class SensitivityDocument(_Strict):
+    """How far withholding may depart from the model before findings turn."""
+
+    curves: Annotated[list[GammaLine], Meta(min_length=1)]
+    findings: Annotated[list[FindingLine], Meta(min_length=1)]
+    tolerance: Annotated[float, Meta(ge=0, lt=1)]
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+
+
 class RowCounts(_Strict):
     """How many rows were audited, and how many state what."""
 
@@ -436,6 +465,7 @@ class AuditDocument(_Strict):
     check: CheckDocument | None = None
     figures: FiguresDocument | None = None
     local_law: LocalLawDocument | None = None
+    sensitivity: SensitivityDocument | None = None
 
 
 class CheckpointHeader(_Strict):

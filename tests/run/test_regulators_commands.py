@@ -52,7 +52,7 @@ def audited(folder: Path, *flags: str) -> int:
 
 def test_the_command_gives_the_figures_of_the_audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "audit.json"
-    flags = ("--scores", "p", "--pos-label", "no", "--local-law-144", "--out", str(out))
+    flags = ("--scores", "p", "--pos-label", "no", "--local-law-144", "--sensitivity", "--out", str(out))
     assert audited(folder, *flags) == 0
     text, content = capsys.readouterr().out, json.loads(out.read_text())
     table = pd.read_csv(folder / "people.csv")
@@ -66,11 +66,22 @@ def test_the_command_gives_the_figures_of_the_audit(folder: Path, capsys: pytest
     assert told == pytest.approx(found.figures.disparities["estimate"].to_dict())
     assert content["figures"]["positive"] == "no"
     assert content["local_law"] == json.loads(json.dumps(found.local_law_144().to_dict()))
+    told = content["sensitivity"]["curves"]
+    expected = found.sensitivity().curves
+    assert [line["high"] for line in told] == pytest.approx(expected["high"].tolist())
+    assert "overturned from" in text
     assert "To be selected is to be decided no." in text
     assert "Local Law 144" in text
     assert command("report", folder / "model", "--audit", out) == 0
     page = (folder / "model" / "report.html").read_text()
-    for words in ("Figures for regulators", "Local Law 144: sex", "Calibration", "four-fifths rule"):
+    for words in (
+        "Figures for regulators",
+        "Local Law 144: sex",
+        "Calibration",
+        "four-fifths rule",
+        "Sensitivity",
+        "What overturns each finding",
+    ):
         assert words in page
 
 
@@ -81,6 +92,7 @@ def test_the_command_gives_the_figures_of_the_audit(folder: Path, capsys: pytest
         (("--scores", "x"), "expected probabilities within [0, 1]"),
         (("--local-law-144", "scores"), "name their column by --scores"),
         (("--pos-label", "maybe"), "unknown pos_label 'maybe'"),
+        (("--sensitivity", "--tolerance", "2"), "tolerance must be within [0, 1)"),
         (("--local-law-144", "--exclude-below", "2"), "exclude_below must be within [0, 1)"),
     ],
 )

@@ -49,7 +49,7 @@ FLAGS: dict[str, dict[str, st.SearchStrategy[str] | str | None]] = {
     "audit": {**MEMBER, "label": TEXT, "group": NAMES, "decisions": TEXT, "depends-on": TEXT,
         "confidence": NUMBER,
               "withholding-depends-on": NAMES, "scores": TEXT, "pos-label": TEXT, "local-law-144": TEXT,
-              "exclude-below": NUMBER, "out": PLACE},
+              "exclude-below": NUMBER, "sensitivity": SWITCH, "tolerance": NUMBER, "out": PLACE},
     "decide": {"label": TEXT, "group": NAMES, "part": TEXT, "rule": TEXT, "member": NUMBER, "lambda": NUMBER,
                "decision-lambda": NUMBER, "draws": NUMBER, "seed": NUMBER, "threads": NUMBER, "out": PLACE},
     "decide the run": {"part": TEXT, "rule": TEXT, "member": NUMBER, "lambda": NUMBER, "draws": NUMBER,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 from pyro_fairvae.run.user_table import (
+    Estimator,
     add_model,
     features_of,
     listed,
@@ -83,13 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the audit")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    named = [*listed(arguments.group or ""), arguments.label or "", arguments.decisions or ""]
-    require(
-        arguments.local_law_144 != "scores" or arguments.scores is not None,
-        "scoring rates need scores: name their column by --scores.",
-    )
-    model, table = open_model(arguments, named)
+def roles_of(
+    arguments: argparse.Namespace, model: Estimator, table: pd.DataFrame
+) -> tuple[pd.Series, pd.Series, pd.DataFrame]:
+    """Labels, decisions and groups of a table, as the flags name them or the model was fitted."""
     source = reading_of(model)
     label: str = arguments.label or source.get("label", "")
     groups: list[str] = listed(arguments.group or "") or source.get("groups", [])
@@ -97,13 +95,26 @@ def run(arguments: argparse.Namespace) -> None:
     labels = take_columns(table, [label], "label").iloc[:, 0]
     stated = take_columns(table, groups, "group")
     audited = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
+    features = features_of(model, table)
+    with warnings_in_words():
+        decided = audited.iloc[:, 0] if arguments.decisions else pd.Series(model.predict(features))
+    if is_number(decided) != is_number(labels):  # one of them has codes such as 01
+        labels, decided = (column.map(word_of, na_action="ignore") for column in (labels, decided))
+    return labels, decided, stated
+
+
+def run(arguments: argparse.Namespace) -> None:
+    named = [*listed(arguments.group or ""), arguments.label or "", arguments.decisions or ""]
+    require(
+        arguments.local_law_144 != "scores" or arguments.scores is not None,
+        "scoring rates need scores: name their column by --scores.",
+    )
+    model, table = open_model(arguments, named)
+    labels, decided, stated = roles_of(arguments, model, table)
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
     depending = arguments.withholding_depends_on
     with warnings_in_words():
-        decided = audited.iloc[:, 0] if arguments.decisions else pd.Series(model.predict(features))
-        if is_number(decided) != is_number(labels):  # one of them has codes such as 01
-            labels, decided = (column.map(word_of, na_action="ignore") for column in (labels, decided))
         result = audit(
             labels,
             decided,

@@ -122,7 +122,7 @@ def draw_calibration(path: Path, curve: pd.DataFrame) -> None:
     for k, group in enumerate(curve["group"].unique()[:MOST_CURVES]):
         lines = curve[(curve["group"] == group) & curve["share"].notna() & curve["score"].notna()]
         bars = np.clip([lines["share"] - lines["low"], lines["high"] - lines["share"]], 0, None)
-        label = str(group)[:40].replace("$", r"\$")
+        label = str(group)[:40]
         axes.errorbar(
             lines["score"], lines["share"], yerr=bars, fmt="-o", color=COLOURS[k % len(COLOURS)], capsize=2,
             linewidth=1, label=label,

@@ -12,6 +12,7 @@ from pyro_fairvae.run.__main__ import main
 
 from pyro_fairvae.auditing import audit
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
+from tests.support.browser import assert_self_contained
 
 
 def people(rows: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -101,3 +102,70 @@ def test_flags_that_cannot_be_used_end_with_2(
 ) -> None:
     assert audited(folder, *flags) == 2
     assert words in capsys.readouterr().err
+
+
+def monitored(folder: Path, *words: object) -> int:
+    return command(
+        "monitor", folder / "model", *words, "--label", "hired", "--group", "sex", "--decisions", "theirs"
+    )  # fmt: skip
+
+
+def months(folder: Path, changed: bool) -> list[Path]:
+    """Five files, in the last two of which many more withhold, if so."""
+    paths = []
+    for t in range(5):
+        table = people(400, seed=10 + t).assign(when=f"2025-0{t + 1}-15")
+        if changed and t > 2:
+            table["sex"] = table["sex"].where(np.arange(400) % 3 == 0, None)
+        paths.append(folder / f"{t}-{'changed' if changed else 'same'}.csv")
+        table.to_csv(paths[-1], index=False)
+    return paths
+
+
+def test_monitor_ends_with_4_where_something_changed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert monitored(folder, *months(folder, changed=False)) == 0
+    assert "No change was found in 5 periods" in capsys.readouterr().out
+    page, out = folder / "page.html", folder / "monitor.json"
+    assert monitored(folder, *months(folder, changed=True), "--out", page, "--json", out) == 4
+    content = json.loads(out.read_text())
+    assert content["alarm"] in ("3-changed.csv", "4-changed.csv")
+    assert any("withholding" in name for name in content["changed"])
+    text = page.read_text()
+    assert "A change was found in" in text
+    assert_self_contained(text)
+    assert "A change was found in" in capsys.readouterr().out
+
+
+def test_monitor_splits_rows_by_dates(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pd.concat([pd.read_csv(path) for path in months(folder, changed=False)]).sample(
+        frac=1, random_state=0
+    )
+    path, out = folder / "year.csv", folder / "monitor.json"
+    table.to_csv(path, index=False)
+    assert monitored(folder, path, "--by", "when", "--json", out) == 0
+    periods = json.loads(out.read_text())["periods"]
+    assert [line["period"] for line in periods] == [f"2025-0{t}" for t in range(1, 6)]
+    assert {line["rows"] for line in periods} == {400}
+    assert monitored(folder, path, "--by", "when", "--every", "quarter", "--json", out) == 0
+    assert [line["period"] for line in json.loads(out.read_text())["periods"]] == ["2025Q1", "2025Q2"]
+    table["when"] = table["when"].where(np.arange(2000) > 0, "soon")
+    table.to_csv(path, index=False)
+    capsys.readouterr()
+    assert monitored(folder, path, "--by", "when") == 2
+    assert "has 1 values that are no dates, such as 'soon'" in capsys.readouterr().err
+
+
+def test_a_period_in_which_nobody_states_a_group_is_left_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = months(folder, changed=False)
+    table = pd.read_csv(paths[1]).assign(sex=None)
+    table.to_csv(paths[1], index=False)
+    assert monitored(folder, *paths) == 0
+    assert f"{paths[1].name} could not be audited" in capsys.readouterr().out
+    assert monitored(folder, paths[1]) == 2
+    assert "no period could be audited" in capsys.readouterr().err
+    assert monitored(folder, *paths, "--alpha", "2") == 2
+    assert "--alpha must be within (0, 1)" in capsys.readouterr().err

@@ -7,7 +7,7 @@ The public interface is what ``pyro_fairvae.__all__`` lists, imported from here:
 Tables of one's own
     :class:`FairSSVAEClassifier` (scikit-learn's interface; ``FairSSVAEClassifier.load`` opens a saved model
     folder), :class:`FairDecisions` (any classifier, settled to targets), :func:`audit` and its result
-    :class:`Audit`.
+    :class:`Audit`, :func:`monitor` (audits of one period after another, and a test for change).
 Folders of ``fairvae train`` and ``fairvae fit``
     :func:`load` opens one as a :class:`StoredModel`, and trains nothing.
 Research
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyro_fairvae.auditing.auditing import audit
+    from pyro_fairvae.auditing.monitoring import monitor
     from pyro_fairvae.auditing.result import Audit
     from pyro_fairvae.base.errors import InputError
     from pyro_fairvae.baselines import METHODS
@@ -87,6 +88,7 @@ __all__ = [
     "guide_draws",
     "load",
     "load_dataset",
+    "monitor",
     "prior_draws",
     "register_risk",
     "samples_for",
@@ -122,6 +124,7 @@ _DEFINED_IN = {
     "guide_draws": "pyro_fairvae.posterior.channel_draws",
     "load": "pyro_fairvae.storage.stored_model",
     "load_dataset": "pyro_fairvae.data",
+    "monitor": "pyro_fairvae.auditing.monitoring",
     "prior_draws": "pyro_fairvae.posterior.channel_draws",
     "register_risk": "pyro_fairvae.risks",
     "samples_for": "pyro_fairvae.risks",

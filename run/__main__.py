@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pyro_fairvae.run import audit, decide, fit, inspect, predict, priors, recover, report, reproduce, train
+from pyro_fairvae.run import (
+    audit,
+    decide,
+    fit,
+    inspect,
+    monitor,
+    predict,
+    priors,
+    recover,
+    report,
+    reproduce,
+    train,
+)
 from pyro_fairvae.run.command import run_command
 
 from pyro_fairvae import __version__
@@ -14,6 +26,7 @@ COMMANDS = {
     "fit": fit,
     "predict": predict,
     "audit": audit,
+    "monitor": monitor,
     "report": report,
     "train": train,
     "decide": decide,

@@ -8,6 +8,8 @@ whatever the reason for withholding.
 Examples:
   fairvae audit model new.csv
   fairvae audit model new.csv --decisions their_decision --depends-on "group and label" --out audit.json
+  fairvae audit model new.csv --decisions hired --scores p_hired --pos-label yes --local-law-144
+  fairvae audit model new.csv --sensitivity --tolerance 0.1
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 from pyro_fairvae.run.user_table import (
+    Estimator,
     add_model,
     features_of,
     listed,
@@ -28,6 +31,8 @@ from pyro_fairvae.run.user_table import (
 )
 
 from pyro_fairvae.auditing import DEPENDS_ON, audit
+from pyro_fairvae.auditing.local_law import BY
+from pyro_fairvae.auditing.sensitivity import TOLERANCE
 from pyro_fairvae.base.documents import write_sealed
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import word_of
@@ -42,6 +47,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="COLUMN,…", help="columns of groups (default: as fitted)")
     parser.add_argument("--decisions", metavar="COLUMN", help="audit this column instead of the model")
     parser.add_argument(
+        "--scores", metavar="COLUMN", help="column with P(label that matters): adds AUC and calibration"
+    )
+    parser.add_argument(
+        "--pos-label", metavar="VALUE",
+        help="the label that matters: to be decided so is to be selected (default: the last in order)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--local-law-144", nargs="?", const=BY[0], choices=BY, metavar="BY",
+        help="add the tables of New York's Local Law 144, of those selected by decisions (default), or by "
+        "scores above the median",
+    )  # fmt: skip
+    parser.add_argument(
+        "--exclude-below", type=float, default=0.0, metavar="X",
+        help="leave smaller categories out of the ratios of --local-law-144 (a share; default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sensitivity", action="store_true",
+        help="add how far withholding may depart from what is modelled before each finding turns",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tolerance", type=float, default=TOLERANCE, metavar="X",
+        help="the largest difference that counts as fair, for --sensitivity (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--depends-on", default=DEPENDS_ON[0], choices=DEPENDS_ON,
         help="what withholding may depend on (default: %(default)s)",
     )  # fmt: skip
@@ -55,9 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the audit")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    named = [*listed(arguments.group or ""), arguments.label or "", arguments.decisions or ""]
-    model, table = open_model(arguments, named)
+def roles_of(
+    arguments: argparse.Namespace, model: Estimator, table: pd.DataFrame
+) -> tuple[pd.Series, pd.Series, pd.DataFrame]:
+    """Labels, decisions and groups of a table, as the flags name them or the model was fitted."""
     source = reading_of(model)
     label: str = arguments.label or source.get("label", "")
     groups: list[str] = listed(arguments.group or "") or source.get("groups", [])
@@ -66,11 +96,25 @@ def run(arguments: argparse.Namespace) -> None:
     stated = take_columns(table, groups, "group")
     audited = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
-    depending = arguments.withholding_depends_on
     with warnings_in_words():
         decided = audited.iloc[:, 0] if arguments.decisions else pd.Series(model.predict(features))
-        if is_number(decided) != is_number(labels):  # one of them has codes such as 01
-            labels, decided = (column.map(word_of, na_action="ignore") for column in (labels, decided))
+    if is_number(decided) != is_number(labels):  # one of them has codes such as 01
+        labels, decided = (column.map(word_of, na_action="ignore") for column in (labels, decided))
+    return labels, decided, stated
+
+
+def run(arguments: argparse.Namespace) -> None:
+    named = [*listed(arguments.group or ""), arguments.label or "", arguments.decisions or ""]
+    require(
+        arguments.local_law_144 != "scores" or arguments.scores is not None,
+        "scoring rates need scores: name their column by --scores.",
+    )
+    model, table = open_model(arguments, named)
+    labels, decided, stated = roles_of(arguments, model, table)
+    scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
+    features = features_of(model, table)
+    depending = arguments.withholding_depends_on
+    with warnings_in_words():
         result = audit(
             labels,
             decided,
@@ -80,7 +124,14 @@ def run(arguments: argparse.Namespace) -> None:
             depends_on=arguments.depends_on,
             withholding_depends_on=None if depending is None else listed(depending),
             confidence=arguments.confidence,
+            pos_label=arguments.pos_label,
+            scores=scores.iloc[:, 0] if arguments.scores else None,
         )
+        if arguments.local_law_144 is not None:
+            law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
+            result = replace(result, local_law=law)
+        if arguments.sensitivity:
+            result = replace(result, by_gamma=result.sensitivity(tolerance=arguments.tolerance))
     if arguments.out is not None:
         write_sealed(arguments.out, result.to_dict())
     if result.check is not None:  # in the words of the command

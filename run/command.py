@@ -177,13 +177,14 @@ def report(words: str) -> None:
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     """Parse and run; whatever goes wrong is one line on stderr.
 
-    Exit code 1: a fault of the program, 2: bad input, or no means, 3: training diverged, 130: interrupted,
-    141: stdout closed by its reader. With $FAIRVAE_TRACEBACK a fault is printed with its traceback.
+    Exit code 1: a fault of the program, 2: bad input, or no means, 3: training diverged, 4: ``monitor`` found
+    a change, 130: interrupted, 141: stdout closed by its reader. With $FAIRVAE_TRACEBACK a fault is printed
+    with its traceback.
     """
     arguments = argparse.Namespace()
     with shown_on_terminal():
         try:
-            _run(parser, argv, arguments)
+            return _run(parser, argv, arguments)
         except StdoutError as error:
             if error.closed:
                 return 141
@@ -212,11 +213,10 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
                 "with what is printed if FAIRVAE_TRACEBACK=1 is set.",
                 1,
             )
-    return 0
 
 
-def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, arguments: argparse.Namespace) -> None:
-    """Parse into ``arguments``, and run."""
+def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, arguments: argparse.Namespace) -> int:
+    """Parse into ``arguments``, run, and return the exit code of the command, if it has one of its own."""
     try:
         parser.parse_args(argv, arguments)
     except SystemExit:  # after --help, too
@@ -229,8 +229,9 @@ def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, arguments:
                 f"{flag_of(name)} {word!r} is not text in the encoding of this system.",
             )
     with escaping_formulas(getattr(arguments, "escape_formulas", False)):
-        arguments.action(arguments)
+        code = arguments.action(arguments)
     sys.stdout.flush()
+    return code or 0
 
 
 def _failed(message: str, code: int = 2) -> int:

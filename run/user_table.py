@@ -28,10 +28,11 @@ from pyro_fairvae.storage.model_folder import MODEL, RUN
 Estimator = FairSSVAEClassifier | FairDecisions
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add MODEL, DATA, and the flags that choose the member that decides."""
+def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Add MODEL, DATA (``several`` files), and the flags that choose the member that decides."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit or train")
-    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
+    many: dict[str, Any] = {"nargs": "+"} if several else {}
+    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file", **many)
     member = parser.add_mutually_exclusive_group()
     member.add_argument(
         "--lambda",

@@ -86,7 +86,18 @@ def test_the_quickstart_runs(adult: Table, monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_every_command_is_named() -> None:
     for command in (
-        *("fit", "predict", "audit", "report", "train", "decide", "inspect", "priors show", "priors study"),
+        *(
+            "fit",
+            "predict",
+            "audit",
+            "monitor",
+            "report",
+            "train",
+            "decide",
+            "inspect",
+            "priors show",
+            "priors study",
+        ),
         *("recover", "reproduce"),
     ):
         assert f"fairvae {command}" in README

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ from pyro_fairvae.auditing.conditions import AuditedConditions
 from pyro_fairvae.auditing.control_variates import AuditedRates, AuditedRows, ControlVariates
 from pyro_fairvae.auditing.inputs import code_rows, imputed_groups, positive_label
 from pyro_fairvae.auditing.intervals import largest_interval
+from pyro_fairvae.auditing.measuring import Measuring, OwnRate, checked_scores
+from pyro_fairvae.auditing.measuring import own_rates as rates_of_own
 from pyro_fairvae.auditing.result import Audit
+from pyro_fairvae.auditing.source import AuditCall, AuditSource
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.given_rows import in_one_order
@@ -44,6 +47,8 @@ def audit(
     missing_values: Sequence[Any] = (),
     group_levels: int | None = None,
     random_state: int = 0,
+    scores: Any = None,
+    own_rates: Mapping[str, OwnRate] | None = None,
 ) -> Audit:
     r"""Disparities of any classifier's decisions where some rows do not state their group.
 
@@ -83,6 +88,12 @@ def audit(
         apart.
     random_state
         Seed of the folds and trees that impute groups from ``X``.
+    scores
+        P(Y = ``pos_label``) of every row, by which AUC and calibration are reported.
+    own_rates
+        Rates of your own by name: functions of the arrays of labels (None where unknown), decisions and
+        scores that return two numbers for each row, which are summed above and below the line, such as
+        ``{"cost": lambda y, decided, scores: (5 * ((y == 0) & (decided == 1)), np.ones(len(y)))}``.
 
     Returns
     -------
@@ -127,13 +138,17 @@ def audit(
     """
     choose("assumption", depends_on, DEPENDS_ON)
     require(0.5 <= confidence < 1, f"confidence must be within [0.5, 1), got {confidence}.")
-    X, y_true, y_pred, sensitive_features, groups_proba = in_one_order(
-        X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba
-    )
+    X, y_true, y_pred, sensitive_features, groups_proba, scores = in_one_order(
+        X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba,
+        scores=scores,
+    )  # fmt: skip
     rows, attributes, classes = code_rows(
         y_true, y_pred, sensitive_features, missing_values, model, group_levels
     )
     positive = positive_label(pos_label, classes)
+    graded = None if scores is None else checked_scores(scores, len(rows))
+    words_of = np.array([*classes.tolist(), None], dtype=object)
+    own = rates_of_own(own_rates or {}, words_of[rows.y], words_of[rows.decided], graded)
     notes: list[str] = []
     by_label = depends_on == "group and label"
     names = _conditions_of(withholding_depends_on, model, by_label)
@@ -150,16 +165,17 @@ def audit(
     imputed = imputed_groups(rows, attributes, of_groups, model, groups_proba, random_state)
     if imputed is None and X is not None and not rows.stated.all():
         notes.append("X is not used: too few rows state some group to learn from them.")
+    everyone = rows
     rows = AuditedRows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
     words = [word_of(label) for label in classes]
-    scores = None if imputed is None else imputed[kept]
-    depending = AuditedConditions.make(rows, X, kept, names, words) if names or scores is not None else None
-    estimates = ControlVariates(rows, scores, by_label, None if depending is None else depending.design)
+    of_kept = None if imputed is None else imputed[kept]
+    depending = AuditedConditions.make(rows, X, kept, names, words) if names or of_kept is not None else None
+    estimates = ControlVariates(rows, of_kept, by_label, None if depending is None else depending.design)
     notes += _notes(rows, attributes, classes, estimates, by_label, bool(names))
     check = None
-    if depending is not None and scores is not None and not by_label:
+    if depending is not None and of_kept is not None and not by_label:
         given = model is not None or groups_proba is not None
-        check = depending.check(estimates, scores, attributes.group_names, given)
+        check = depending.check(estimates, of_kept, attributes.group_names, given)
     odds, odds_stated = estimates.odds(), estimates.odds(adjusted=False)
     parity, parity_stated = estimates.parity(), estimates.parity(adjusted=False)
     rates_of = {"odds": (odds, odds_stated), "parity": (parity, parity_stated)}
@@ -177,6 +193,11 @@ def audit(
     rates += _rate_lines(
         parity, parity_stated, [f"P(Ŷ = {w})" for w in words], groups, rows, confidence, False
     )
+    measuring = Measuring(estimates, positive, words, groups, confidence)
+    figures = measuring.figures(
+        None if graded is None else graded[kept],
+        {name: (top[kept], bottom[kept]) for name, (top, bottom) in own.items()},
+    )
     return Audit(
         pd.DataFrame(metrics).T.rename_axis("metric"),
         pd.DataFrame(rates),
@@ -191,7 +212,15 @@ def audit(
         confidence,
         tuple(notes),
         None if check is None else check.summary(),
-    )
+        figures,
+        source=AuditSource(
+            estimates, everyone, positive, tuple(words), attributes, imputed, graded,
+            AuditCall(
+                y_true, y_pred, sensitive_features, X if names else None, depends_on, names, confidence,
+                tuple(missing_values) or tuple(getattr(model, "missing_values", ())),
+            ),
+        ),
+    )  # fmt: skip
 
 
 def disparity(

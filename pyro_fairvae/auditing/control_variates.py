@@ -240,7 +240,7 @@ class ControlVariates:
                 influence[:, c, g] = mass * (hit - values[c, g])
                 if weighted:
                     influence[:, c, g] += self._of_weights(inside * (hit - values[c, g]))
-                extra[c, g] = _left_out(int((inside & hit).sum()), int(inside.sum()))
+                extra[c, g] = left_out(int((inside & hit).sum()), int(inside.sum()))
         known = ~np.isnan(values)
         if adjusted and self.helps and known.any():
             taken = self._control(influence[:, known])
@@ -248,6 +248,25 @@ class ControlVariates:
             influence[:, known] -= taken
         influence = (influence - influence.mean(0)) / shares
         return AuditedRates(np.clip(values, 0, 1), influence, extra)
+
+    def corrected(
+        self, values: np.ndarray, slopes: np.ndarray, weighted: bool, adjusted: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Functions of weighted stating rows, (K,), less their control variates, and influences (rows, K).
+
+        ``slopes`` (rows, K) are their derivatives by the share of each row, 0 for rows that withhold.
+        """
+        influence = self.masses(weighted)[:, None] * slopes
+        if weighted:
+            influence += self._of_weights(slopes)
+        if adjusted and self.helps:
+            taken = self._control(influence)
+            values, influence = values - taken.mean(0), influence - taken
+        return values, influence - influence.mean(0)
+
+    def masses(self, weighted: bool) -> np.ndarray:
+        """What each row counts: its weight, or 1, and 0 where it withholds."""
+        return self._possible_weights() if weighted else self.rows.stated.astype(float)
 
     def _of_weights(self, inside: np.ndarray) -> np.ndarray:
         """Contribution of the estimate of w to the errors of a sum over rows weighted by it, (rows,)."""
@@ -344,7 +363,7 @@ def _go_together(imputed: np.ndarray, is_group: np.ndarray) -> bool:
     return bool(correlation * np.sqrt(len(imputed)) > RELEVANT)
 
 
-def _left_out(hits: int, rows: int) -> float:
+def left_out(hits: int, rows: int) -> float:
     """Variance that is missing from a rate near 0 or 1 of few rows (after Agresti and Coull 1998).
 
     A rate next to 0 or 1 also differs from the centre of their interval.

@@ -50,9 +50,9 @@ def largest_interval(rates: np.ndarray, covariance: np.ndarray, level: float) ->
     start = max(float(test.differences.max()), 0.0)
     if not test.deviation.any():
         return start, start
-    low = _edge(test.rejects_below, 0.0, start) if test.rejects_below(0.0) else 0.0
+    low = edge(test.rejects_below, 0.0, start) if test.rejects_below(0.0) else 0.0
     rejects = test.rejects_above
-    high = _edge(lambda c: not rejects(c), start, 1.0) if start < 1 and rejects(1.0) else 1.0
+    high = edge(lambda c: not rejects(c), start, 1.0) if start < 1 and rejects(1.0) else 1.0
     return min(low, start), high
 
 
@@ -140,7 +140,7 @@ def reach_below(size: np.ndarray, level: float) -> np.ndarray:
     return low
 
 
-def _edge(holds: Callable[[float], bool], low: float, high: float) -> float:
+def edge(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The point between ``low``, where ``holds`` is true, and ``high`` at which it turns false."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

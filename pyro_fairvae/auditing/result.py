@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pyro_fairvae.auditing.figures import Figures
+from pyro_fairvae.auditing.local_law import LocalLaw144, local_law_144
+from pyro_fairvae.auditing.sensitivity import GAMMAS, TOLERANCE, Sensitivity, sensitivity
+from pyro_fairvae.auditing.source import AuditSource
+from pyro_fairvae.auditing.tables import intervals, number, plain, records, table_of
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.schema.documents import AuditDocument, as_plain
@@ -37,6 +43,11 @@ class Audit:
         Coverage of the intervals.
     notes : tuple of str
         Warnings and remarks in words.
+    figures : Figures
+        Impact ratios, predictive parity, and, from scores, AUC and calibration: see :class:`Figures`.
+    local_law, by_gamma : optional
+        What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
+        rest.
     check : dict, optional
         The check of the assumption on withholding: what it ``says``, whether it is ``rejected``, its
         ``p_value``, ``suggestions`` for ``withholding_depends_on``, and ``columns``. None if it was not made.
@@ -60,18 +71,93 @@ class Audit:
     confidence: float
     notes: tuple[str, ...] = field(default=())
     check: CheckSummary | None = None
+    figures: Figures | None = None
+    local_law: LocalLaw144 | None = None
+    by_gamma: Sensitivity | None = None
+    source: AuditSource | None = field(default=None, repr=False, compare=False)
+
+    def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
+        """Selection rates and impact ratios as New York's Local Law 144 asks for them.
+
+        Parameters
+        ----------
+        by
+            ``"decisions"``: rates of those selected; ``"scores"``: of those who score above the median of
+            all, for a tool that gives scores, which the audit must have been given.
+        exclude_below
+            Categories with a smaller share of the rows whose category is known are not compared, as the rules
+            allow below 0.02; the auditor has to say why.
+
+        Returns
+        -------
+        LocalLaw144
+            A table for each sensitive column, and for all together, with those unknown counted.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyro_fairvae import audit
+        >>> sex, hired = np.array(["f", "f", "m", "m", None] * 40), np.arange(200) % 3 == 0
+        >>> law = audit(hired, hired, sex).local_law_144()
+        >>> law.tables["group"].lines["selected"].tolist(), law.tables["group"].unknown
+        ([27, 27], 40)
+        """
+        return local_law_144(self, by, exclude_below)
+
+    def sensitivity(self, gammas: Sequence[float] = GAMMAS, tolerance: float = TOLERANCE) -> Sensitivity:
+        r"""How far withholding may depart from what is modelled before a finding turns.
+
+        Parameters
+        ----------
+        gammas
+            Odds ratios Γ ≥ 1 at which intervals are given: the odds of withholding may be up to Γ times as
+            high or as low as modelled, for each decision and label of a group apart, if the withheld rows
+            add up to those that are there.
+        tolerance
+            The largest difference between groups that counts as fair.
+
+        Returns
+        -------
+        Sensitivity
+            Each disparity's interval at every Γ, from the audit's at Γ = 1 to the worst case, with sampling
+            error, and the smallest Γ that overturns what is found.
+
+        Notes
+        -----
+        This is the marginal sensitivity model of Tan (2006), :math:`1/Γ \le o(a, y, \hat y) / \hat o(a,
+        \dots) \le Γ` of odds o. Within a group odds may thus differ by up to Γ² between two decisions.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyro_fairvae import audit
+        >>> draw = np.random.default_rng(0)
+        >>> sex, y = draw.choice(["f", "m"], 800), draw.integers(2, size=800)
+        >>> decided = np.where((sex == "f") & (draw.random(800) < 0.5), 0, y)
+        >>> said = np.where(draw.random(800) < 0.4, None, sex)
+        >>> found = audit(y, decided, said).sensitivity()
+        >>> found.findings.set_index("measure").loc["ddp", "finding"]
+        'more than 0.05 apart'
+        """
+        return sensitivity(self, gammas, tolerance)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "source": None}  # rows stay where they are
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result in types that JSON supports."""
         return {
-            "metrics": _records(self.metrics.reset_index()),
-            "rates": _records(self.rates),
-            "groups": _records(self.groups.reset_index()),
+            "metrics": records(self.metrics.reset_index()),
+            "rates": records(self.rates),
+            "groups": records(self.groups.reset_index()),
             "rows": self.rows,
             "depends_on": self.depends_on,
             "confidence": self.confidence,
             "notes": list(self.notes),
-            "check": _plain(self.check),
+            "check": plain(self.check),
+            "figures": None if self.figures is None else self.figures.to_dict(),
+            "local_law": None if self.local_law is None else self.local_law.to_dict(),
+            "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
         }
 
     @staticmethod
@@ -79,43 +165,46 @@ class Audit:
         """Read an audit from a file that holds the result of :meth:`to_dict`."""
         content = as_plain(read_document(path, AuditDocument, "an audit, as fairvae audit writes it"))
         return Audit(
-            _table(content["metrics"]).set_index("metric"),
-            _table(content["rates"]),
-            _table(content["groups"]).set_index("group"),
+            table_of(content["metrics"]).set_index("metric"),
+            table_of(content["rates"]),
+            table_of(content["groups"]).set_index("group"),
             content["rows"],
             content["depends_on"],
             content["confidence"],
             tuple(content["notes"]),
             content["check"],
+            None if content["figures"] is None else Figures.of(content["figures"]),
+            None if content["local_law"] is None else LocalLaw144.of(content["local_law"]),
+            None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
         )
 
     def __str__(self) -> str:
         shown = f"{100 * self.confidence:g} %"
         metrics = pd.DataFrame(
             {
-                "estimate": self.metrics["estimate"].map(_number),
-                shown: _intervals(self.metrics, ""),
-                "stated rows alone": self.metrics["stated_estimate"].map(_number),
-                f"{shown} ": _intervals(self.metrics, "stated_"),
-                "bounds without assumption": _intervals(self.metrics, "bound_"),
+                "estimate": self.metrics["estimate"].map(number),
+                shown: intervals(self.metrics, ""),
+                "stated rows alone": self.metrics["stated_estimate"].map(number),
+                f"{shown} ": intervals(self.metrics, "stated_"),
+                "bounds without assumption": intervals(self.metrics, "bound_"),
             }
         )
         rates = pd.DataFrame(
             {
                 "rate": self.rates["rate"],
                 "group": self.rates["group"],
-                "estimate": self.rates["estimate"].map(_number),
-                shown: _intervals(self.rates, ""),
-                "stated rows alone": self.rates["stated_estimate"].map(_number),
-                f"{shown} ": _intervals(self.rates, "stated_"),
+                "estimate": self.rates["estimate"].map(number),
+                shown: intervals(self.rates, ""),
+                "stated rows alone": self.rates["stated_estimate"].map(number),
+                f"{shown} ": intervals(self.rates, "stated_"),
                 "stated rows": self.rates["stated_rows"],
             }
         )
         groups = pd.DataFrame(
             {
                 "stated rows": self.groups["stated"],
-                "withhold": self.groups["withhold"].map(_number),
-                shown: _intervals(self.groups, "withhold_"),
+                "withhold": self.groups["withhold"].map(number),
+                shown: intervals(self.groups, "withhold_"),
                 "of those who withhold": self.groups["withheld"].map(
                     lambda n: "–" if np.isnan(n) else f"{n:.0f}"
                 ),
@@ -133,36 +222,9 @@ class Audit:
             groups.to_string(),
             "",
             rates.to_string(index=False),
+            *([] if self.figures is None else ["", self.figures.in_text(self.confidence)]),
+            *([] if self.local_law is None else ["", str(self.local_law)]),
+            *([] if self.by_gamma is None else ["", str(self.by_gamma)]),
             *(f"\nnote: {words}" for words in self.notes),
         ]
         return "\n".join(lines)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{key: _plain(value) for key, value in line.items()} for line in table.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    """A value as a plain JSON type; NaN becomes None."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def _table(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """The table of :func:`_records`, with NaN where JSON had null."""
-    return pd.DataFrame(
-        [{key: np.nan if value is None else value for key, value in line.items()} for line in records]
-    )
-
-
-def _number(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.3f}"
-
-
-def _intervals(table: pd.DataFrame, prefix: str) -> pd.Series:
-    pairs = zip(table[f"{prefix}low"], table[f"{prefix}high"], strict=True)
-    return pd.Series([f"[{_number(low)}, {_number(high)}]" for low, high in pairs], index=table.index)

@@ -20,6 +20,7 @@ from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_in_words, curve_lines, draw_curve
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
+from pyro_fairvae.report.regulators import regulators_sections
 from pyro_fairvae.report.text import (
     EFFECTS_MEAN,
     SUGGESTED,
@@ -66,6 +67,7 @@ def write_model_page(path: Path, model: StoredModel, found: Audit | None, name: 
             Section("The frontier", _frontier(model, word, Path(folder))),
             Section("Who withholds", _withholding(model, Path(folder))),
             Section("Audit", _audit(found, word)),
+            *regulators_sections(found, Path(folder)),
             Section("Data", _data(model)),
             Section("Limits of use", LIMITS),
         ]

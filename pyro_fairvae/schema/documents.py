@@ -322,6 +322,128 @@ class GroupLine(_Strict):
     withheld: NumberOrNull
 
 
+class DisparityLine(_Strict):
+    """A disparity: with its interval, and from stated rows alone."""
+
+    measure: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_estimate: NumberOrNull
+    stated_low: NumberOrNull
+    stated_high: NumberOrNull
+
+
+class MeasureLine(_Strict):
+    """A figure of a group: with its interval, and from stated rows alone."""
+
+    measure: str
+    group: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_estimate: NumberOrNull
+    stated_low: NumberOrNull
+    stated_high: NumberOrNull
+    stated_rows: Natural
+
+
+class FourFifths(_Strict):
+    """Whether the four-fifths rule is broken, and between which groups."""
+
+    least: str | None
+    largest: str | None
+    broken: bool | None
+    probability: NumberOrNull
+
+
+class CurveLine(_Strict):
+    """A part of the calibration curve of a group."""
+
+    group: str
+    start: float
+    end: float
+    score: NumberOrNull
+    share: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_rows: Natural
+
+
+class FiguresDocument(_Strict):
+    """What regulators ask of decisions."""
+
+    positive: str
+    by_group: list[MeasureLine]
+    disparities: list[DisparityLine]
+    four_fifths: FourFifths
+    calibration: list[CurveLine]
+
+
+class LawLine(_Strict):
+    """A category in the table of Local Law 144, and the same with those unknown taken in."""
+
+    category: str
+    applicants: Natural
+    selected: Natural
+    rate: NumberOrNull
+    impact_ratio: NumberOrNull
+    excluded: bool
+    estimated_rate: NumberOrNull
+    rate_low: NumberOrNull
+    rate_high: NumberOrNull
+    estimated_ratio: NumberOrNull
+    ratio_low: NumberOrNull
+    ratio_high: NumberOrNull
+
+
+class LawTable(_Strict):
+    """The categories of one attribute, or of several together."""
+
+    name: str
+    unknown: Natural
+    lines: list[LawLine]
+
+
+class LocalLawDocument(_Strict):
+    """The tables of New York's Local Law 144."""
+
+    rate: str
+    rows: Natural
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    exclude_below: Annotated[float, Meta(ge=0, lt=1)]
+    tables: list[LawTable]
+
+
+class GammaLine(_Strict):
+    """The range and the interval of a disparity where odds of withholding may be Γ times as modelled."""
+
+    measure: str
+    gamma: Annotated[float, Meta(ge=1)] | None  # none: any
+    least: NumberOrNull
+    most: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+
+
+class FindingLine(_Strict):
+    """What is found of a disparity, and the smallest Γ that overturns it."""
+
+    measure: str
+    finding: str
+    overturns: NumberOrNull
+    never: bool
+
+
+class SensitivityDocument(_Strict):
+    """How far withholding may depart from the model before findings turn."""
+
+    curves: Annotated[list[GammaLine], Meta(min_length=1)]
+    findings: Annotated[list[FindingLine], Meta(min_length=1)]
+    tolerance: Annotated[float, Meta(ge=0, lt=1)]
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+
+
 class RowCounts(_Strict):
     """How many rows were audited, and how many state what."""
 
@@ -342,6 +464,9 @@ class AuditDocument(_Strict):
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]
     check: CheckDocument | None = None
+    figures: FiguresDocument | None = None
+    local_law: LocalLawDocument | None = None
+    sensitivity: SensitivityDocument | None = None
 
 
 class CheckpointHeader(_Strict):

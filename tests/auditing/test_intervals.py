@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 from pyro_fairvae.auditing import intervals
 from pyro_fairvae.auditing.bounds import worst_case
-from pyro_fairvae.auditing.control_variates import _left_out
+from pyro_fairvae.auditing.control_variates import left_out
 from pyro_fairvae.auditing.intervals import largest_interval
 from pyro_fairvae.auditing.projections import RateErrors
 
@@ -248,7 +248,7 @@ def test_rates_of_few_rows_have_intervals_that_hold(rows: int) -> None:
     """Summed over the binomial distribution. A normal interval would hold in no case for one row."""
     hits = np.arange(rows + 1)
     rate = hits / rows
-    variance = rate * (1 - rate) / rows + [_left_out(int(h), rows) for h in hits]
+    variance = rate * (1 - rate) / rows + [left_out(int(h), rows) for h in hits]
     for truth in np.linspace(0.05, 0.95, 19):
         held = np.abs(rate - truth) <= Z * np.sqrt(variance)
         assert stats.binom.pmf(hits, rows, truth)[held].sum() > 0.74

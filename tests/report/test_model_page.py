@@ -17,7 +17,7 @@ from pyro_fairvae.report import write_model_page
 from tests.support.browser import NASTY, Reader, assert_self_contained, opened
 from tests.support.user_tables import made_table, tiny
 
-SECTIONS = ["The frontier", "Who withholds", "Audit", "Data", "Limits of use"]
+SECTIONS = ["The frontier", "Who withholds", "Audit", "Figures for regulators", "Data", "Limits of use"]
 MONEY = "$0_{ to $50"  # what a formula would choke on
 WIDE = "w" * 200
 
@@ -68,7 +68,7 @@ def test_page_is_well_formed_and_accessible(page: Path) -> None:
     assert len(reader.of("img")) == 2
     for image in reader.of("img"):
         assert len(image["alt"] or "") > 40
-    assert len(reader.of("table")) == len(reader.of("caption")) == 8
+    assert len(reader.of("table")) == len(reader.of("caption")) == 10
     assert all(head["scope"] in ("row", "col") for head in reader.of("th"))
     ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
     assert len(ids) == len(set(ids))

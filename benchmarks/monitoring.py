@@ -1,0 +1,86 @@
+"""How often `fairvae monitor` gives an alarm over 24 periods without a change, and how soon it finds one.
+
+Each period has so many people of two groups, who withhold at rates of their own, and labels and decisions
+that differ between groups; nothing else tells of the group. Compared are the rates that audits compare, by
+the same estimates: how often everyone and each group withhold, and how often each group is selected. In the
+second part a rate of one group changes by --change from period 13 on.
+
+  python benchmarks/monitoring.py --series 200
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from pyro_fairvae.auditing.control_variates import AuditedRows, ControlVariates
+from pyro_fairvae.auditing.monitoring import evidence
+
+PERIODS, CHANGES_AT = 24, 12
+
+
+def period(
+    draw: np.random.Generator, rows: int, withheld: np.ndarray, selected: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rates of one period with their standard errors."""
+    group = (draw.random(rows) < 0.4).astype(int)
+    y = (draw.random(rows) < np.array([0.3, 0.6])[group]).astype(int)
+    decided = (draw.random(rows) < np.clip(selected[group] + 0.3 * (y - 0.5), 0, 1)).astype(int)
+    stated = draw.random(rows) >= withheld[group]
+    estimates = ControlVariates(AuditedRows(y, decided, np.where(stated, group, 2), 2, 2))
+    rate, low, high = estimates.withholding(1.0)
+    parity = estimates.parity()
+    share = 1 - stated.mean()
+    rates = [share, *rate, *parity.values[1]]
+    errors = [np.sqrt(share * (1 - share) / rows), *np.maximum(high - rate, rate - low)]
+    return np.array(rates), np.array([*errors, *np.sqrt(np.diag(parity.covariance())[2:])])
+
+
+def first_alarm(seed: int, rows: int, alpha: float, of_withholding: float, of_selection: float) -> int:
+    """The first period with an alarm, or the number of periods."""
+    draw = np.random.default_rng(seed)
+    withheld, selected = draw.uniform(0.2, 0.6, 2), draw.uniform(0.3, 0.7, 2)
+    found = []
+    for t in range(PERIODS):
+        later = np.array([0.0, float(t >= CHANGES_AT)])
+        found.append(period(draw, rows, withheld + of_withholding * later, selected + of_selection * later))
+    rates, errors = np.array(found).transpose(1, 0, 2)
+    kinds = rates.shape[1]
+    mean = np.mean([evidence(rates[:, j], errors[:, j]) for j in range(kinds)], axis=0)
+    reached = np.flatnonzero(mean >= 1 / alpha)
+    return int(reached[0]) if len(reached) else PERIODS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--series", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=2000, help="people in each period")
+    parser.add_argument("--alpha", type=float, default=0.05)
+    parser.add_argument("--change", type=float, default=0.05)
+    arguments = parser.parse_args()
+    for words, changes in (
+        ("nothing changes", (0.0, 0.0)),
+        ("withholding of one group changes", (arguments.change, 0.0)),
+        ("selection of one group changes", (0.0, arguments.change)),
+    ):
+        found = np.array(
+            [first_alarm(seed, arguments.rows, arguments.alpha, *changes) for seed in range(arguments.series)]
+        )
+        if not any(changes):
+            print(f"{words}: an alarm in {100 * (found < PERIODS).mean():.1f} % of {len(found)} series")
+            continue
+        true = found[found >= CHANGES_AT]
+        after = true - CHANGES_AT + 1
+        within = 100 * (true < PERIODS).mean()
+        print(
+            f"{words} by {arguments.change:g}: found in {within:.1f} % of {len(true)} series within "
+            f"{PERIODS - CHANGES_AT} periods, after {np.median(after):.0f} periods (median), "
+            f"{np.quantile(after, 0.9):.0f} (nine in ten)"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@ r"""Members that are equal until λ rises are trained as one until then.
 
 Members with the same seed and the same rows differ in λ alone, and λ has no effect before the share
 ``risk_from`` of training is done: their gradients are the same numbers. So one of each is trained for these
-epochs, two at least, and its state, parameters, optimizer and memory, is copied for the others. What separate members
-would have is the same, since a member does not depend on how many others there are.
+epochs, two at least, and its state, parameters, optimizer and memory, is copied for the others. What separate
+members would have is the same, since a member does not depend on how many others there are.
 """
 
 from __future__ import annotations

@@ -148,6 +148,6 @@ class Encoder(nn.Module):
 
 def _together(heads: list[nn.Linear], features: Tensor) -> tuple[Tensor, ...]:
     """The outputs of linear heads, by one product: narrow ones cost more than their share."""
-    weight, bias = (torch.cat(parts) for parts in zip(*((head.weight, head.bias) for head in heads)))
+    weight, bias = torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
     outputs = nn.functional.linear(features, weight, bias)
     return outputs.split([head.out_features for head in heads], dim=-1)

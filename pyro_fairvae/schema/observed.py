@@ -67,8 +67,8 @@ class Batch:
     has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``u`` has the proxies of the group,
     shaped as ``x``. ``propagated_labels`` is P(y | row) of each member, (members, rows, classes), where
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
-    where groups are, too. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is taken over; all
-    unless given.
+    where groups are, too. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is taken over;
+    all unless given.
     """
 
     x: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import pyro
 import pyro.distributions as dist
@@ -31,7 +32,7 @@ class Encoding:
 
     def first(self, rows: int) -> Encoding:
         """That of the first rows."""
-        heads = Encoded(*(None if head is None else head[:, :rows] for head in self.heads))
+        heads = Encoded(*(cast(Tensor, head if head is None else head[:, :rows]) for head in self.heads))
         by_label = self.log_channel_a_by_label
         return Encoding(
             heads,

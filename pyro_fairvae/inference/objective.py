@@ -60,8 +60,7 @@ class GuidedRun:
     @property
     def elbo_rows(self) -> int:
         """Number of rows that the ELBO is taken over."""
-        rows: int = self.guide_trace.nodes["z"]["value"].shape[-2]
-        return rows
+        return cast(Tensor, self.guide_trace.nodes["z"]["value"]).shape[-2]
 
     def kl(self, site: str) -> Tensor:
         """KL of a site from its prior in closed form, summed over rows, (members,)."""
@@ -218,13 +217,13 @@ class FairELBO(TraceEnum_ELBO):
         has it for any program; here each of them has a dimension of its own, and one product is enough.
         """
         model, guide = (
-            [node for node in trace.nodes.values() if _is_of_rows(node)]
+            [cast(Any, node) for node in trace.nodes.values() if _is_of_rows(node)]
             for trace in (run.model_trace, run.guide_trace)
         )
         enumerated = [node for node in guide if node["infer"].get("_enumerate_dim") is not None]
         q = math.prod(node["unscaled_log_prob"].exp() for node in enumerated)
         log_ratio = sum(node["log_prob"] for node in model) - sum(node["log_prob"] for node in guide)
-        loss: Tensor = -(q * log_ratio).sum()
+        loss: Tensor = -(cast(Tensor, q) * log_ratio).sum()
         return loss
 
     def _closed_form_kls(
@@ -303,7 +302,7 @@ class FairELBO(TraceEnum_ELBO):
         return parts
 
 
-def _is_of_rows(node: dict[str, Any]) -> bool:
+def _is_of_rows(node: Any) -> bool:
     """Whether a site of a trace counts in the enumerated ELBO: one for each row, not computed elsewhere."""
     return (
         node["type"] == "sample"

@@ -59,7 +59,7 @@ def test_its_mean_over_all_choices_is_that_over_all_rows(prior: str) -> None:
 
 
 def test_how_many_rows() -> None:
-    table, images = Columns(3), Pixels(3, 8, 8)
+    table, images = Columns(3), Pixels(3, 8)
     assert ObjectiveWeights().elbo_rows(1024, table) == 256
     assert ObjectiveWeights().elbo_rows(3, table) == 1
     assert ObjectiveWeights().elbo_rows(1024, images) == 1024

@@ -86,7 +86,7 @@ class HandWritten(nn.Module):
         log_h, log_g = self.h(features).log_softmax(-1), class_logits.log_softmax(-1)
         joint_a, joint_y = log_h + log_a, log_g + log_y
         q_a, q_y = joint_a.softmax(-1), joint_y.softmax(-1)
-        seen = self.settings.objective_weights.elbo_rows(rows, COLUMNS)  # by the ELBO, as the method does it
+        seen = self.settings.objective_weights.elbo_rows(rows)  # by the ELBO, as the method does it
         drawn = features[:seen]
         loc, scale = self.loc(drawn), functional.softplus(self.scale(drawn)) + 1e-3
         z = loc + scale * torch.randn_like(loc)
@@ -201,7 +201,7 @@ def products_of_a_step(settings: Settings, rows: int) -> float:
     inputs = COLUMNS.width + COLUMNS.numbers * settings.pieces
     first, others = inputs * settings.hidden, (settings.layers - 1) * settings.hidden**2
     heads = settings.hidden * (2 * settings.latent + 6)
-    decoded = settings.objective_weights.elbo_rows(rows, COLUMNS)
+    decoded = settings.objective_weights.elbo_rows(rows)
     decoder = settings.decoder_hidden * (settings.latent + 4 * COLUMNS.width)
     return 2.0 * (rows * (2 * first + 3 * (others + heads)) + decoded * 3 * decoder)
 

@@ -179,7 +179,7 @@ class FairELBO(TraceEnum_ELBO):
             ("z", *model.prevalence_sites, *model.channel_sites, model.channel_a.smoothness_site)
         )
         scales = SiteScales(self.weights, batch.rows, closed)
-        batch = replace(batch, elbo_rows=self.weights.elbo_rows(batch.rows, model.columns))
+        batch = replace(batch, elbo_rows=self.weights.elbo_rows(batch.rows))
         encodings: list[Encoding] = []
 
         def encoding_guide(batch: Batch) -> None:

@@ -28,7 +28,6 @@ OBJECTIVES: dict[str, tuple[float, Callable[[float], float], float]] = {
     "consistent": (0.02, lambda kappa: 1 - kappa, 1.0),
     "paper": (1.0, lambda kappa: 1.0, 0.0),
 }
-ELBO_SHARE = 0.25  # of the rows of a batch, where the objective is "consistent" and rows are no images
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,8 @@ class ObjectiveWeights:
     )
     reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
     kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
-    elbo_share: float | None = option(
-        None,
-        "share of each batch's rows that the ELBO is taken over, in (0, 1]; they count for all (default: "
-        f"{ELBO_SHARE} for tables, 1 for images and for 'paper')",
+    elbo_share: float = option(
+        1.0, "share of each batch's rows that the ELBO is taken over, in (0, 1]; they count for all"
     )
     decision_weight: float | None = option(
         None, "ω, weight of the error of softened decisions where λ > 0 (default: 1, or 0 for 'paper')"
@@ -72,18 +69,14 @@ class ObjectiveWeights:
         )
 
         require(
-            self.elbo_share is None or 0 < self.elbo_share <= 1,
+            0 < self.elbo_share <= 1,
             f"elbo_share must be in (0, 1], got {self.elbo_share}.",
             "elbo_share",
         )
 
-    def elbo_rows(self, batch_rows: int, columns: Columns | Pixels) -> int:
+    def elbo_rows(self, batch_rows: int) -> int:
         """Number of a batch's rows that the ELBO is taken over."""
-        share = self.elbo_share
-        if share is None:
-            small = self.objective == "consistent" and not isinstance(columns, Pixels)
-            share = ELBO_SHARE if small else 1.0
-        return math.ceil(share * batch_rows)
+        return math.ceil(self.elbo_share * batch_rows)
 
     @property
     def kappa(self) -> float:

@@ -13,8 +13,6 @@ from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import ObjectiveWeights
 from pyro_fairvae.risks import RiskLoss
-from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Columns
 from tests.support.small import small_settings, three_groups
 
 ROWS = 6
@@ -59,12 +57,10 @@ def test_its_mean_over_all_choices_is_that_over_all_rows(prior: str) -> None:
 
 
 def test_how_many_rows() -> None:
-    table, images = Columns(3), Pixels(3, 8)
-    assert ObjectiveWeights().elbo_rows(1024, table) == 256
-    assert ObjectiveWeights().elbo_rows(3, table) == 1
-    assert ObjectiveWeights().elbo_rows(1024, images) == 1024
-    assert ObjectiveWeights("paper").elbo_rows(1024, table) == 1024
-    assert ObjectiveWeights("paper", elbo_share=0.5).elbo_rows(5, table) == 3
+    assert ObjectiveWeights().elbo_rows(1024) == 1024
+    assert ObjectiveWeights(elbo_share=0.25).elbo_rows(1024) == 256
+    assert ObjectiveWeights(elbo_share=0.25).elbo_rows(3) == 1
+    assert ObjectiveWeights("paper", elbo_share=0.5).elbo_rows(5) == 3
     for share in (0.0, 1.5, -0.1, float("nan")):
         with pytest.raises(InputError, match=r"elbo_share must be in \(0, 1\]"):
             ObjectiveWeights(elbo_share=share)

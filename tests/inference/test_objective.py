@@ -74,7 +74,7 @@ def by_hand(
     traced = run.guide_trace.nodes
     point = "Point" in type(guide.sites).__name__
     total = torch.zeros((), dtype=torch.float64)
-    seen = weights.elbo_rows(batch.rows, table.columns)
+    seen = weights.elbo_rows(batch.rows)
 
     def site(name: str, k: int) -> Tensor:
         return guide.sites.mean(name)[k, 0] if point else traced[name]["value"][k, 0].detach()

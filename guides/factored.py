@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
 from pyro_fairvae.guides.global_sites import DirichletSites, PointSites
+from pyro_fairvae.models.fair_ssvae import rows_of_elbo
 from torch import Tensor, nn
 
 from pyro_fairvae.channels.channel import Channel
@@ -27,6 +29,17 @@ class Encoding:
     log_channel_a: Tensor
     log_channel_y: Tensor  # log P(ỹ|y) of the row's ỹ, for each y
     log_channel_a_by_label: Tensor | None = None  # log P(ã|a,v,y), (…, classes, groups), if v has the label
+
+    def first(self, rows: int) -> Encoding:
+        """That of the first rows."""
+        heads = Encoded(*(cast(Tensor, head if head is None else head[:, :rows]) for head in self.heads))
+        by_label = self.log_channel_a_by_label
+        return Encoding(
+            heads,
+            self.log_channel_a[:, :rows],
+            self.log_channel_y[:, :rows],
+            None if by_label is None else by_label[:, :rows],
+        )
 
     @property
     def log_joint_a(self) -> Tensor:
@@ -107,15 +120,15 @@ class FactoredGuide(nn.Module):
                 withholding = pyro.sample(site, self.sites.distribution(site)).squeeze(-3)
             channel_y = self._sample_channel(self.channel_y)
             encoding = self.encode(batch, channel_a.squeeze(-3), channel_y.squeeze(-3), withholding)
-            heads = encoding.heads
-            with pyro.plate("rows", batch.rows, dim=-1):
-                pyro.sample("z", dist.Normal(heads.z_loc, heads.z_scale).to_event(1))
-                q_y = encoding.log_joint_y.softmax(-1)
+            part = encoding if batch.elbo_rows is None else encoding.first(batch.elbo_rows)
+            with rows_of_elbo(batch):
+                pyro.sample("z", dist.Normal(part.heads.z_loc, part.heads.z_scale).to_event(1))
+                q_y = part.log_joint_y.softmax(-1)
                 y = pyro.sample("y", dist.Categorical(q_y), infer={"enumerate": "parallel"})
-                if encoding.log_channel_a_by_label is None:
-                    q_a = encoding.log_joint_a.softmax(-1)
+                if part.log_channel_a_by_label is None:
+                    q_a = part.log_joint_a.softmax(-1)
                 else:
-                    q_a = Vindex(encoding.log_joint_a_by_label.softmax(-1))[..., y, :]
+                    q_a = Vindex(part.log_joint_a_by_label.softmax(-1))[..., y, :]
                 pyro.sample("a", dist.Categorical(q_a), infer={"enumerate": "parallel"})
         return encoding
 

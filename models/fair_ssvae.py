@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import torch
@@ -17,6 +19,12 @@ from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Columns
 
 PREVALENCES = ("independent", "joint")
+
+
+def rows_of_elbo(batch: Batch) -> Any:
+    """The plate of a batch's rows, subsampled to those that the ELBO is taken over."""
+    count = batch.rows if batch.elbo_rows is None else batch.elbo_rows
+    return pyro.plate("rows", batch.rows, subsample=torch.arange(count, device=batch.y_obs.device), dim=-1)
 
 
 class FairSSVAE(nn.Module):
@@ -46,7 +54,9 @@ class FairSSVAE(nn.Module):
     logit P(∅|a,v) = logit P(∅|a) + w·v (:meth:`Channel.tilted`). Without them w is no site of the program.
 
     ``prevalence="joint"`` lets a and y depend on each other; the paper's ``"independent"`` is false
-    on most data that need a fair classifier. Plates: ``members`` at −2, ``rows`` at −1.
+    on most data that need a fair classifier. Plates: ``members`` at −2, ``rows`` at −1. The plate of rows is
+    subsampled where the batch says so: its sites are those of the first ``batch.elbo_rows`` rows, and count
+    for all.
     """
 
     def __init__(
@@ -98,6 +108,8 @@ class FairSSVAE(nn.Module):
 
     def forward(self, batch: Batch) -> None:
         pyro.module("model", self)
+        plate = rows_of_elbo(batch)
+        batch = batch.of_elbo()
         with pyro.plate("members", self.decoder.count, dim=-2):
             pi_y, pi_a = self._sample_prevalence()
             channel_a = self._sample_channel(self.channel_a)
@@ -111,7 +123,7 @@ class FairSSVAE(nn.Module):
             elif cell is not None:
                 channel_a = self.channel_a.in_cell(channel_a.squeeze(-3), cell)
             channel_y = self._sample_channel(self.channel_y)
-            with pyro.plate("rows", batch.rows, dim=-1):
+            with plate:
                 z = pyro.sample("z", self._standard_normal())
                 y = pyro.sample("y", dist.Categorical(pi_y))
                 a = pyro.sample("a", dist.Categorical(Vindex(pi_a)[..., y, :]))

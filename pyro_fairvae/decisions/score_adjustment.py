@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.decisions.decided_sums import DecidedRows
 from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.risks import Beliefs, ComposedRisk, RiskSettings, impute
-from pyro_fairvae.risks.expectation import expected_cell_sums
 from pyro_fairvae.risks.imputers import STANDS_IN
-from pyro_fairvae.risks.relaxations import log_odds_of, shift, softened_step
+from pyro_fairvae.risks.relaxations import log_odds_of, shift
 from pyro_fairvae.risks.smooth_penalty import pull
 
 TEMPERATURES = (0.1, 0.02)  # of the softened decisions, in units of probability, at the start and the end
@@ -79,20 +79,18 @@ def best_adjustment(
     # In units of the share of a cell, every weight has the same effect on its rate.
     share = imputed.mean(1).clamp(min=1e-6)  # (members, classes, groups)
     cells = cells / share.unsqueeze(1)
+    rows = DecidedRows.of(scores, cells, imputed, label)
     weights = scores.new_zeros(len(share), scores.shape[-1], *share.shape[1:]).requires_grad_()
     optimizer = torch.optim.Adam([weights], foreach=True)
     first, last = TEMPERATURES
     for step in range(steps):
         done = step / steps
         optimizer.param_groups[0]["lr"] = lr * cosine_share(done)
-        adjusted = scores + torch.einsum("krya,kcya->krc", cells, weights)
-        decided = softened_step(adjusted, first * (last / first) ** done)
-        error = 1 - (decided * label).sum(-1).mean(-1)
-        sums = expected_cell_sums(decided.unsqueeze(-2), imputed)
+        error, sums = rows.judged(weights, first * (last / first) ** done, hard=False)
         if stiffness is None:
-            penalty = lambdas * risk(sums).value.squeeze(1)
+            penalty = lambdas * risk(sums).value
         else:
-            penalty = pull(risk.differences(sums).squeeze(1), lambdas, stiffness)
+            penalty = pull(risk.differences(sums), lambdas, stiffness)
         optimizer.zero_grad()
         (error + penalty).sum().backward()
         optimizer.step()

@@ -32,6 +32,7 @@ from torch.nn import functional
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.schedules import cosine_share
+from pyro_fairvae.decisions.decided_sums import DecidedRows
 from pyro_fairvae.decisions.dependence import bound_dependence
 from pyro_fairvae.decisions.score_adjustment import TEMPERATURES
 from pyro_fairvae.risks import ComposedRisk
@@ -106,34 +107,31 @@ def settle(
     if risk.dependence:
         bounded = bound_dependence(scores, cells, imputed, label, risk, targets)
         return Settled(bounded.adjustment.to(given), bounded.error, bounded.value)
-    classes = scores.shape[-1]
     undone = _decided(scores.T[None])
     margins = CAUTION * _excess_errors(risk, imputed, undone[0])
-    judge = _Judge(imputed, label, risk, torch.minimum(margins, WIDEST_MARGIN * targets.unsqueeze(-1)))
-    plain_error, plain = judge(undone)
-    weights = scores.new_zeros(len(targets), classes, *share.shape)
+    rows = DecidedRows.of(*(part.unsqueeze(0) for part in (scores, cells / share, imputed, label)))
+    judge = _Judge(rows, risk, torch.minimum(margins, WIDEST_MARGIN * targets.unsqueeze(-1)))
+    weights = scores.new_zeros(len(targets), scores.shape[-1], *share.shape)
+    plain_error, plain = judge(weights[:1])
     best = [weights, plain_error.expand(len(targets)).clone(), plain]
     for stiffness, learning_rate in SEARCHES:
-        for found in _search(scores, cells / share, judge, plain, targets, steps, stiffness, learning_rate):
+        for found in _search(weights, judge, plain, targets, steps, stiffness, learning_rate):
             best = _better_of(best, found, targets)
-    weights, error, _ = _nearby(scores, cells / share, judge, best, targets)
-    decided = _decided(_adjusted(scores, cells / share, weights))
-    return Settled((weights / share).to(given), error, risk(judge.sums(decided)).value)
+    weights, error, _ = _nearby(judge, best, targets)
+    return Settled((weights / share).to(given), error, risk(rows.judged(weights)[1]).value)
 
 
 def judged(
     scores: Tensor, cells: Tensor, imputed: Tensor, label: Tensor, risk: ComposedRisk, adjustment: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Expected error and disparity of decisions by an adjustment ν, of rows as :func:`settle` has them."""
-    decided = _decided(_adjusted(scores, cells, adjustment.unsqueeze(0)))
-    judge = _Judge(imputed, label, risk, scores.new_zeros(1))
-    error, _ = judge.errors_and_differences(decided)
-    return error[0], risk(judge.sums(decided)).value[0]
+    rows = DecidedRows.of(*(part.unsqueeze(0) for part in (scores, cells, imputed, label)))
+    error, sums = rows.judged(adjustment.unsqueeze(0))
+    return error[0], risk(sums).value[0]
 
 
 def _search(
-    scores: Tensor,
-    cells: Tensor,
+    start: Tensor,
     judge: _Judge,
     plain: Tensor,
     targets: Tensor,
@@ -142,8 +140,7 @@ def _search(
     learning_rate: float,
 ) -> Iterator[list[Tensor]]:
     """Weights, errors and disparities that a search comes by, once ε is at its targets."""
-    classes = scores.shape[-1]
-    weights = scores.new_zeros(len(targets), classes, *cells.shape[1:]).requires_grad_()
+    weights = start.clone().requires_grad_()
     multipliers: Tensor | None = None
     optimizer = torch.optim.Adam([weights], foreach=True)
     first, last = TEMPERATURES
@@ -151,13 +148,10 @@ def _search(
         done = step / steps
         optimizer.param_groups[0]["lr"] = learning_rate * cosine_share(done)
         epsilon = targets + (plain - targets).clamp(min=0) * max(0.0, 1 - done / LOWERING)
-        adjusted = _adjusted(scores, cells, weights)
         # Decisions as they are, with the gradient of softened ones: constraints hold for the former.
-        soft = (adjusted / (first * (last / first) ** done)).softmax(1)
-        decided = _decided(adjusted.detach()) + (soft - soft.detach())
+        error, differences = judge.errors_and_differences(weights, first * (last / first) ** done)
         if done >= LOWERING and step % JUDGED_EVERY == 0:
-            yield [weights.detach().clone(), *judge(decided.detach())]
-        error, differences = judge.errors_and_differences(decided)
+            yield [weights.detach().clone(), error.detach(), judge.largest(differences.detach())]
         bound = (epsilon.unsqueeze(-1) - judge.margins).unsqueeze(-1)
         excess = torch.stack([differences, -differences], dim=-1) - bound
         multipliers = torch.zeros_like(excess) if multipliers is None else multipliers
@@ -169,9 +163,7 @@ def _search(
             multipliers = pressure.detach()
 
 
-def _nearby(
-    scores: Tensor, cells: Tensor, judge: _Judge, best: list[Tensor], targets: Tensor
-) -> list[Tensor]:
+def _nearby(judge: _Judge, best: list[Tensor], targets: Tensor) -> list[Tensor]:
     """Weights, errors and disparities after random steps around the best, whose size adapts.
 
     Each target starts from the best weights of any target: those of a looser one may suit it better.
@@ -179,12 +171,12 @@ def _nearby(
     cost = best[1] + EXCESS * (best[2] - targets.unsqueeze(-1)).clamp(min=0)  # (targets, weights of targets)
     best = [part[cost.argmin(1)] for part in best]
     noise = torch.Generator().manual_seed(0)
-    drawn = torch.stack([torch.randn(best[0].shape, generator=noise) for _ in range(TRIES)]).to(scores)
+    drawn = torch.stack([torch.randn(best[0].shape, generator=noise) for _ in range(TRIES)]).to(targets)
     size = torch.full_like(targets, NEARBY)
     for direction in drawn:
         step = direction * size.view(-1, 1, 1, 1)
         tried = best[0] + step
-        found = [tried, *judge(_decided(_adjusted(scores, cells, tried)))]
+        found = [tried, *judge(tried)]
         before, after = (
             error + EXCESS * (disparity - targets).clamp(min=0) for _, error, disparity in (best, found)
         )
@@ -207,11 +199,6 @@ def _excess_errors(risk: ComposedRisk, imputed: Tensor, decided: Tensor) -> Tens
     )
     errors = risk.differences(sums).flatten(1).std(0)
     return errors - errors.min()
-
-
-def _adjusted(scores: Tensor, cells: Tensor, weights: Tensor) -> Tensor:
-    """Scores of decisions at each target's weights, (targets, classes, rows)."""
-    return scores.T + torch.einsum("rya,kcya->kcr", cells, weights)
 
 
 def _decided(scores: Tensor) -> Tensor:
@@ -237,26 +224,22 @@ def _replaced(best: list[Tensor], found: list[Tensor], better: Tensor) -> list[T
 
 @dataclass(frozen=True)
 class _Judge:
-    """Expected error and differences of decisions, (targets, classes, rows), under imputations."""
+    """Expected error and differences of decisions at weights of each target, under imputations."""
 
-    imputed: Tensor
-    label: Tensor
+    rows: DecidedRows
     risk: ComposedRisk
     margins: Tensor  # m, (targets, differences)
 
-    def errors_and_differences(self, decided: Tensor) -> tuple[Tensor, Tensor]:
+    def errors_and_differences(self, weights: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Error, (targets,), and differences, (targets, differences), signed if the risk has signed ones."""
-        return self._error(decided), self.risk.differences(self.sums(decided)).flatten(1)
+        error, sums = self.rows.judged(weights, temperature)
+        return error, self.risk.differences(sums).flatten(1)
 
-    def __call__(self, decided: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Error, and the largest difference with its margin, (targets,)."""
-        error, differences = self.errors_and_differences(decided)
-        return error, (differences.abs() + self.margins).amax(-1)
+        error, differences = self.errors_and_differences(weights)
+        return error, self.largest(differences)
 
-    def _error(self, decided: Tensor) -> Tensor:
-        return 1 - torch.einsum("kcr,rc->k", decided, self.label) / len(self.label)
-
-    def sums(self, decided: Tensor) -> CellSums:
-        """Sums of decisions by cell."""
-        mass = self.imputed.sum(0).expand(len(decided), -1, -1)
-        return CellSums(mass, torch.einsum("kcr,rya->kyac", decided, self.imputed))
+    def largest(self, differences: Tensor) -> Tensor:
+        """The largest difference with its margin, (targets,)."""
+        return (differences.abs() + self.margins).amax(-1)

@@ -18,6 +18,7 @@ CHECKPOINT = "checkpoint.pt"  # its name in a folder
 A_CHECKPOINT = "a checkpoint"
 MAGIC = b"checkpoint of pyro_fairvae, SHA-256 "
 REMEDY = "Delete it to start anew."
+ABSENT = "no option"  # of the version that wrote a config: its default may mean something else in this one
 
 
 class OtherConfig(InputError):
@@ -54,9 +55,9 @@ def load(path: Path, config: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{path} is not {A_CHECKPOINT}, or is damaged. {REMEDY}") from reason
     saved = check_document(header, CheckpointHeader, str(path), A_CHECKPOINT, REMEDY).config
     differing = [
-        f"{key} was {saved.get(key)!r}, now {config.get(key)!r}"
+        f"{key} was {saved.get(key, ABSENT)!r}, now {config.get(key, ABSENT)!r}"
         for key in sorted(saved.keys() | config.keys())
-        if saved.get(key) != config.get(key)
+        if saved.get(key, ABSENT) != config.get(key, ABSENT)
     ]
     if differing:
         raise OtherConfig(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -11,7 +10,6 @@ from typing import Any, cast
 import torch
 from pyro.distributions import TorchDistribution
 from pyro.infer import TraceEnum_ELBO
-from pyro.infer.traceenum_elbo import _compute_dice_elbo
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
@@ -61,6 +59,11 @@ class GuidedRun:
     guide_trace: Trace
     encoding: Encoding  # what the guide returned
 
+    @property
+    def elbo_rows(self) -> int:
+        """Number of rows that the ELBO is taken over."""
+        return cast(Tensor, self.guide_trace.nodes["z"]["value"]).shape[-2]
+
     def kl(self, site: str) -> Tensor:
         """KL of a site from its prior in closed form, summed over rows, (members,)."""
         posterior, prior = (
@@ -105,6 +108,11 @@ class FairELBO(TraceEnum_ELBO):
 
     KLs of z, π and the channels, and the expected density of the bends of a number's channel, are computed in
     closed form; y and a are enumerated by TraceEnum_ELBO.
+    *The ELBO of some rows.* κ is small, and most of a step's cost is the ELBO's. It is taken over the first
+    m = ⌈share · B⌉ rows of the batch, which count for all B: a Pyro plate, subsampled. Rows come in random
+    order, so its expectation and that of its gradient are those over all rows. The other parts are
+    over all rows. ``weights.elbo_share`` is the share.
+
     The imputers P_g and r have a separate likelihood, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), whose
     gradient reaches their heads only.
 
@@ -173,6 +181,7 @@ class FairELBO(TraceEnum_ELBO):
             ("z", *model.prevalence_sites, *model.channel_sites, model.channel_a.smoothness_site)
         )
         scales = SiteScales(self.weights, batch.rows, closed)
+        batch = replace(batch, elbo_rows=self.weights.elbo_rows(batch.rows))
         encodings: list[Encoding] = []
 
         def encoding_guide(batch: Batch) -> None:
@@ -192,11 +201,11 @@ class FairELBO(TraceEnum_ELBO):
         noise: MemberNoise | None = None,
     ) -> Evaluation:
         """The objective of a run returned by :meth:`run`."""
-        kls = self._closed_form_kls(run, model, batch.rows, self.schedule.kl(progress))
+        kls = self._closed_form_kls(run, model, run.elbo_rows, self.schedule.kl(progress))
         risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress), noise)
         differentiable = kls | beside
         loss = self._enumerated(run) + sum(part.sum() for part in differentiable.values())
-        parts = self._enumerated_parts(run, batch.rows)
+        parts = self._enumerated_parts(run, run.elbo_rows)
         parts |= {name: part.detach().expand_as(self.lambdas) for name, part in differentiable.items()}
         return Evaluation(
             loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells), risk
@@ -204,12 +213,23 @@ class FairELBO(TraceEnum_ELBO):
 
     @staticmethod
     def _enumerated(run: GuidedRun) -> Tensor:
-        """Minus the ELBO with y and a summed out, without the KLs that are computed in closed form."""
-        loss: Tensor = -_compute_dice_elbo(_of_rows(run.model_trace), _of_rows(run.guide_trace))
+        """Minus the ELBO with y and a summed out, without the KLs that are computed in closed form.
+
+        It is E_q of the sites of rows over all values of enumerated ones, as ``_compute_dice_elbo`` of Pyro
+        has it for any program; here each of them has a dimension of its own, and one product is enough.
+        """
+        model, guide = (
+            [cast(Any, node) for node in trace.nodes.values() if _is_of_rows(node)]
+            for trace in (run.model_trace, run.guide_trace)
+        )
+        enumerated = [node for node in guide if node["infer"].get("_enumerate_dim") is not None]
+        q = math.prod(node["unscaled_log_prob"].exp() for node in enumerated)
+        log_ratio = sum(node["log_prob"] for node in model) - sum(node["log_prob"] for node in guide)
+        loss: Tensor = -(cast(Tensor, q) * log_ratio).sum()
         return loss
 
     def _closed_form_kls(
-        self, run: GuidedRun, model: FairSSVAE, batch_rows: int, kl_share: float
+        self, run: GuidedRun, model: FairSSVAE, elbo_rows: int, kl_share: float
     ) -> dict[str, Tensor]:
         """KLs that :class:`SiteScales` excludes from the enumerated ELBO, with their weights."""
         weights, none = self.weights, self.lambdas.new_zeros(())
@@ -219,7 +239,7 @@ class FairELBO(TraceEnum_ELBO):
         if model.channel_a.ordered:
             channels = channels - run.smoothness(model.channel_a)
         return {
-            "kl_z": run.kl("z") * (kl_weight / batch_rows),
+            "kl_z": run.kl("z") * (kl_weight / elbo_rows),
             "kl_channels": channels * channel_weight,
             "kl_pi": sum((run.kl(site) * pi_weight for site in model.prevalence_sites), none),
         }
@@ -262,7 +282,7 @@ class FairELBO(TraceEnum_ELBO):
         }
 
     @torch.no_grad()
-    def _enumerated_parts(self, run: GuidedRun, batch_rows: int) -> dict[str, Tensor]:
+    def _enumerated_parts(self, run: GuidedRun, elbo_rows: int) -> dict[str, Tensor]:
         """The enumerated ELBO by site and member: E_q of each site's term over y and a, (members,) each."""
         model_nodes, guide_nodes = run.model_trace.nodes, run.guide_trace.nodes
         q_y, q_a = (guide_nodes[site]["unscaled_log_prob"].exp() for site in ("y", "a"))  # a may depend on y
@@ -272,7 +292,7 @@ class FairELBO(TraceEnum_ELBO):
             return (both * log_prob).sum((0, 1, -1))
 
         parts = {}
-        scale = self.weights.kappa / batch_rows
+        scale = self.weights.kappa / elbo_rows
         for site, weight in (
             ("x", self.weights.reconstruction_weight),
             ("u", self.weights.reconstruction_weight),
@@ -287,16 +307,14 @@ class FairELBO(TraceEnum_ELBO):
         return parts
 
 
-def _of_rows(trace: Trace) -> Trace:
-    """The trace without the shared sites that are excluded: Pyro waits for the device at each, to add 0.
-
-    That of z stays, since without it sums over rows are in another order, and round otherwise.
-    """
-    kept = copy.copy(trace)
-    kept.nodes = OrderedDict(
-        (name, site) for name, site in trace.nodes.items() if site.get("mask") is not False or name == "z"
+def _is_of_rows(node: Any) -> bool:
+    """Whether a site of a trace counts in the enumerated ELBO: one for each row, not computed elsewhere."""
+    return (
+        node["type"] == "sample"
+        and not site_is_subsample(node)
+        and node["mask"] is not False
+        and any(frame.name == "rows" for frame in node["cond_indep_stack"])
     )
-    return kept
 
 
 def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:

@@ -31,4 +31,6 @@ class Schedule:
 
 
 def _ramp(at: float, start: float, full: float) -> float:
-    return 1.0 if at >= full else max(0.0, (at - start) / (full - start))
+    if at >= full:
+        return 1.0
+    return 0.0 if at <= start else (at - start) / (full - start)

@@ -46,6 +46,9 @@ class ObjectiveWeights:
     )
     reconstruction_weight: float = option(1.0, "weight of the reconstruction within the ELBO")
     kl_weight: float = option(1.0, "weight of the KL of z within the ELBO")
+    elbo_share: float = option(
+        1.0, "share of each batch's rows that the ELBO is taken over, in (0, 1]; they count for all"
+    )
     decision_weight: float | None = option(
         None, "ω, weight of the error of softened decisions where λ > 0 (default: 1, or 0 for 'paper')"
     )
@@ -64,6 +67,16 @@ class ObjectiveWeights:
             f"supervision_weight must be finite and not negative, got {self.s}; "
             "its default is 1 − elbo_weight.",
         )
+
+        require(
+            0 < self.elbo_share <= 1,
+            f"elbo_share must be in (0, 1], got {self.elbo_share}.",
+            "elbo_share",
+        )
+
+    def elbo_rows(self, batch_rows: int) -> int:
+        """Number of a batch's rows that the ELBO is taken over."""
+        return math.ceil(self.elbo_share * batch_rows)
 
     @property
     def kappa(self) -> float:

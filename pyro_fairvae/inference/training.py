@@ -27,6 +27,7 @@ from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.inference.shared_start import SharedStart
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
 from pyro_fairvae.risks import RiskLoss, propagate_labels
@@ -168,11 +169,18 @@ def fit(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
+
+    def run_of(members: Sequence[int]) -> _Run:
+        chosen, own_seeds = [lambdas[k] for k in members], [member_seeds[k] for k in members]
+        return _Run(train, validation, chosen, settings, own_seeds, device, dtype, workers, fold, imputation)
+
     with _pyro_alone(), fixed_order():
-        run = _Run(
-            train, validation, lambdas, settings, member_seeds, device, dtype, workers, fold, imputation
-        )
-        return run.go(after_epoch, state)
+        # Critics learn before λ rises, and only those of members with a λ.
+        if train.members is None and fold is None and not settings.fairness.has_critics:
+            start = SharedStart.of(member_seeds, settings.epochs, settings.schedule)
+            if (0 if state is None else state["epoch"]) < start.epochs:
+                state = run_of(start.first).start_for(start, lambdas, after_epoch, state)
+        return run_of(range(len(lambdas))).go(after_epoch, state)
 
 
 @contextmanager
@@ -260,17 +268,7 @@ class _Run:
     def go(self, after_epoch: Callable[[Progress], None] | None, state: dict[str, Any] | None) -> Fit:
         if state is not None:
             self.load_state(state)
-        self.program.train()
-        while self.epoch < self.settings.epochs:
-            self._refresh_propagated_labels()
-            parts = self._train_epoch()
-            self.epoch += 1
-            held_out = held_out_scores(self.program, self.validation)
-            self._choose(held_out["log_group"])
-            rows = self._record(parts | held_out)
-            self._check_finite(rows)
-            if after_epoch is not None:
-                after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
+        self.train_until(self.settings.epochs, after_epoch)
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
             program = self.program.with_state(chosen)
@@ -300,6 +298,40 @@ class _Run:
             self.history,
             adjustment,
         )
+
+    def train_until(self, epoch: int, after_epoch: Callable[[Progress], None] | None) -> None:
+        """Train until so many epochs are done."""
+        self.program.train()
+        while self.epoch < epoch:
+            self._refresh_propagated_labels()
+            parts = self._train_epoch()
+            self.epoch += 1
+            held_out = held_out_scores(self.program, self.validation)
+            self._choose(held_out["log_group"])
+            rows = self._record(parts | held_out)
+            self._check_finite(rows)
+            if after_epoch is not None:
+                after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
+
+    def start_for(
+        self,
+        start: SharedStart,
+        lambdas: Sequence[float],
+        after_epoch: Callable[[Progress], None] | None,
+        state: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """The state of all members after the epochs that they start with as one."""
+        if state is not None:
+            self.load_state(start.of_first(state))
+
+        def of_all(done: Progress) -> None:
+            if after_epoch is not None:
+                rows = start.rows_of_all(done.rows, lambdas)
+                after_epoch(replace(done, rows=rows, state=lambda: start.of_all(self.state(), lambdas)))
+
+        with pyro.get_param_store().scope():
+            self.train_until(start.epochs, of_all)
+        return start.of_all(self.state(), lambdas)
 
     def _train_epoch(self) -> dict[str, Tensor]:
         """One pass over the rows; the mean of each part of the objective, (members,)."""

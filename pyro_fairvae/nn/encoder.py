@@ -107,20 +107,24 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, ...]:
         features = self.trunk(x)
         fixed = features.detach()
-        class_logits = self.classifier(features)
+        rest = self._rest(features) if self.apart else features
+        heads = [self.z_loc, self.z_scale, self.classifier, self.group]
+        if self.apart:
+            z_loc, z_scale = _together(heads[:2], rest)
+            class_logits, group_logits = _together(heads[2:], features)
+        else:
+            z_loc, z_scale, class_logits, group_logits = _together(heads, features)
         outputs: tuple[Tensor, ...] = ()
         if self.proxies:
             outputs = self._by_label(self.group_of_x(fixed), class_logits, self.grouper_of_x)
         if not self.proxies or u is not None:
-            group_logits = self.group(features)
             if u is not None:
                 group_logits = group_logits + self.from_u(u)
             outputs = (*self._by_label(group_logits, class_logits, self.grouper), *outputs)
         group_logits, by_label, *of_x = outputs
-        rest = self._rest(features) if self.apart else features
         return (
-            self.z_loc(rest),
-            nn.functional.softplus(self.z_scale(rest)) + 1e-3,
+            z_loc,
+            nn.functional.softplus(z_scale) + 1e-3,
             class_logits,
             group_logits,
             fixed,
@@ -142,3 +146,10 @@ class Encoder(nn.Module):
         contrasts = torch.cat([weight[1:] - weight[:1] for weight in heads])
         basis, _ = torch.linalg.qr(contrasts.T)
         return features - features @ basis @ basis.T
+
+
+def _together(heads: list[nn.Linear], features: Tensor) -> tuple[Tensor, ...]:
+    """The outputs of linear heads, by one product: narrow ones cost more than their share."""
+    weight, bias = torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
+    outputs = nn.functional.linear(features, weight, bias)
+    return outputs.split([head.out_features for head in heads], dim=-1)

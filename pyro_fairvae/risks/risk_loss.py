@@ -186,6 +186,12 @@ class RiskSettings:
             return resolve(self.risk) if is_reference(self.risk) else CUSTOM[self.risk]
         return RISKS[self.risk].over(self.risk_classes)
 
+    @property
+    def has_critics(self) -> bool:
+        """Whether critics find the risk; else it is computed in closed form."""
+        risk = self.chosen()
+        return isinstance(risk, DependenceRisk) and risk.criticised and self.critic.critic_hidden > 0
+
     def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
         """The class and group of each cell that the risk compares; empty for a custom risk."""
         risk = self.chosen()
@@ -246,8 +252,9 @@ class RiskLoss:
         is the supremum over all of them, in closed form.
         """
         risk, options = self.estimator.risk, self.settings.critic
-        if not (isinstance(risk, DependenceRisk) and risk.criticised and options.critic_hidden):
+        if not self.settings.has_critics:
             return
+        assert isinstance(risk, DependenceRisk)
         numbers = None if centres is None else torch.tensor(centres, dtype=like.dtype, device=like.device)
         example = like.new_ones(len(seeds), 1, classes, groups, classes)
         view = view_of_cells(CellSums(example.sum(-1), example), risk.given_label, numbers)

@@ -67,7 +67,8 @@ class Batch:
     has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``u`` has the proxies of the group,
     shaped as ``x``. ``propagated_labels`` is P(y | row) of each member, (members, rows, classes), where
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
-    where groups are, too.
+    where groups are, too. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is taken over;
+    all unless given.
     """
 
     x: Tensor
@@ -76,10 +77,19 @@ class Batch:
     u: Tensor | None = None
     propagated_labels: Tensor | None = None
     imputed: Tensor | None = None
+    elbo_rows: int | None = None
 
     @property
     def rows(self) -> int:
         return self.y_obs.shape[-1]
+
+    def of_elbo(self) -> Batch:
+        """The rows that the ELBO is taken over, with what its Pyro programs need of them."""
+        if self.elbo_rows is None:
+            return self
+        rows = slice(self.elbo_rows)
+        u = None if self.u is None else self.u[..., rows, :]
+        return Batch(self.x[..., rows, :], self.y_obs[..., rows], self.a_obs[..., rows], u)
 
 
 @dataclass(frozen=True)

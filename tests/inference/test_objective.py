@@ -74,6 +74,7 @@ def by_hand(
     traced = run.guide_trace.nodes
     point = "Point" in type(guide.sites).__name__
     total = torch.zeros((), dtype=torch.float64)
+    seen = weights.elbo_rows(batch.rows)
 
     def site(name: str, k: int) -> Tensor:
         return guide.sites.mean(name)[k, 0] if point else traced[name]["value"][k, 0].detach()
@@ -163,7 +164,7 @@ def by_hand(
                 hidden = torch.relu(linear(encoder, f"trunk.{1 + 2 * layer}", k, hidden))
             loc = linear(encoder, "z_loc", k, hidden)
             scale = torch.log1p(linear(encoder, "z_scale", k, hidden).exp()) + 1e-3
-            z_seen = traced["z"]["value"][k, i].detach()
+            z_seen = traced["z"]["value"][k, min(i, seen - 1)].detach()
             noise = (z_seen - loc.detach()) / scale.detach()
             z = loc + scale * noise
             group = linear(encoder, "group", k, hidden)
@@ -218,11 +219,12 @@ def by_hand(
                     elbo = elbo + q_a[a] * q_y[y] * term
             kl_z = (0.5 * (scale**2 + loc**2 - 1) - scale.log()).sum()
             elbo = elbo - weights.kl_weight * kl_z
+            elbo = elbo if i < seen else torch.zeros(())  # the first rows count for all
             keep_a = weights.objective == "consistent" or a_obs < table.groups
             keep_y = weights.objective == "consistent" or y_obs < table.classes
             conditional = keep_a * joint_a.sum().log() + keep_y * joint_y.sum().log()
-            row = weights.kappa * elbo + weights.s * conditional + learned
-            total = total - row / batch.rows
+            total = total - (weights.s * conditional + learned) / batch.rows
+            total = total - weights.kappa * elbo / seen
         for ch in (model.channel_a, model.channel_y):
             for v in range(len(ch.sites)):
                 prior = ch.concentration(v, total)

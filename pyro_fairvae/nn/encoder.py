@@ -25,6 +25,8 @@ class Encoded(NamedTuple):
     # Where proxies were given: h(a|x) and r(a|x,y), which decisions use.
     group_logits_of_x: Tensor | None = None
     group_logits_by_label_of_x: Tensor | None = None
+    # Where the label is a number, whose levels take the place of classes: parameters of P_f(y|x), a mixture.
+    density: Tensor | None = None
 
     def without_proxies(self) -> Encoded:
         """The outputs that depend on x alone."""
@@ -103,7 +105,9 @@ class Encoder(nn.Module):
         return grouper
 
     def forward(self, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, ...]:
-        features = self.trunk(x)
+        return self._of_features(self.trunk(x), u)
+
+    def _of_features(self, features: Tensor, u: Tensor | None) -> tuple[Tensor, ...]:
         fixed = features.detach()
         class_logits = self.classifier(features)
         outputs: tuple[Tensor, ...] = ()

@@ -11,11 +11,14 @@ from pyro_fairvae.risks.expectation import Estimate, ExpectedRisk, samples_for
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.label_propagation import propagate_labels
+from pyro_fairvae.risks.number_gaps import NUMBER_RISKS, NumberRisk
+from pyro_fairvae.risks.number_loss import NumberRiskLoss
 from pyro_fairvae.risks.relaxations import RELAXATIONS, relaxation
-from pyro_fairvae.risks.risk_loss import RiskLoss, RiskSettings
+from pyro_fairvae.risks.risk_loss import RiskLoss, RiskSettings, check_of_numbers
 
 __all__ = [
     "IMPUTERS",
+    "NUMBER_RISKS",
     "RELAXATIONS",
     "RISKS",
     "Beliefs",
@@ -24,8 +27,11 @@ __all__ = [
     "CustomRisk",
     "Estimate",
     "ExpectedRisk",
+    "NumberRisk",
+    "NumberRiskLoss",
     "RiskLoss",
     "RiskSettings",
+    "check_of_numbers",
     "impute",
     "propagate_labels",
     "register",

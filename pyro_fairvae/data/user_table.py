@@ -16,6 +16,7 @@ from pyro_fairvae.data.splits import stratified_share
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.schema.observed import Observed
 
 
@@ -23,7 +24,8 @@ from pyro_fairvae.schema.observed import Observed
 class CodedTable:
     """Features, and the stated label and group of each row as codes; the last code is ∅.
 
-    ``u`` are encoded proxies of the group, and ``proxies`` is their encoder.
+    ``u`` are encoded proxies of the group, and ``proxies`` is their encoder. Where the label is a number,
+    classes are its levels, and ``outcome`` is it, standardised.
     """
 
     x: Floats
@@ -34,6 +36,8 @@ class CodedTable:
     attributes: Attributes
     u: Floats | None = None
     proxies: TableEncoder | None = None
+    number: NumberOutcome | None = None
+    outcome: Floats | None = None
 
     def observed(self, rows: Integers | slice = slice(None)) -> Observed:
         """Some of the rows, or all, as a table for training."""
@@ -48,6 +52,8 @@ class CodedTable:
             tuple(word_of(label) for label in self.classes),
             None if self.u is None else torch.from_numpy(self.u[rows]),
             None if self.proxies is None else self.proxies.columns,
+            self.number,
+            None if self.outcome is None else torch.from_numpy(self.outcome[rows]).to(torch.float32),
         )
 
     def parts(self, share: float, seed: int) -> tuple[Integers, Integers]:
@@ -59,7 +65,8 @@ class CodedTable:
     def digest(self) -> str:
         """A hash of all rows, by which a checkpoint recognises its data."""
         digest = hashlib.sha256()
-        for part in (self.x, self.y_obs, self.a_obs, *(() if self.u is None else (self.u,))):
+        optional = [part for part in (self.u, self.outcome) if part is not None]
+        for part in (self.x, self.y_obs, self.a_obs, *optional):
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 

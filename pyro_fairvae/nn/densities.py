@@ -44,6 +44,21 @@ class Mixture:
         log_normal = -0.5 * distance.square() - self.scale.log() - 0.5 * math.log(2 * math.pi)
         return (self.log_weight + log_normal).logsumexp(-1)
 
+    def member(self, index: int) -> Mixture:
+        """That of one member, on the CPU and in double precision."""
+        return Mixture(*(part[index].cpu().double() for part in (self.log_weight, self.loc, self.scale)))
+
+    def quantiles(self, shares: Tensor) -> Tensor:
+        """Numbers below which these shares of the density lie, (…, shares), by bisection."""
+        low = (self.loc - 10 * self.scale).amin(-1, keepdim=True).expand(*self.loc.shape[:-1], len(shares))
+        high = (self.loc + 10 * self.scale).amax(-1, keepdim=True).expand_as(low)
+        for _ in range(60):
+            middle = (low + high) / 2
+            distance = (middle.unsqueeze(-1) - self.loc.unsqueeze(-2)) / self.scale.unsqueeze(-2)
+            below = (self.log_weight.exp().unsqueeze(-2) * torch.special.ndtr(distance)).sum(-1) < shares
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
     def log_masses(self, edges: Tensor) -> Tensor:
         """Log-probability of each level, (…, levels)."""
         return (self.log_weight.unsqueeze(-1) + self._log_masses(edges)).logsumexp(-2)

@@ -191,6 +191,15 @@ class NumberLevels(_Strict):
     centres: list[float]
 
 
+class OutcomeDocument(_Strict):
+    """An outcome that is a number: its unit, its levels, and the bin of each."""
+
+    mean: float
+    deviation: float
+    levels: NumberLevels
+    bins: list[Natural]
+
+
 class GroupAttributes(_Strict):
     """Attributes with their values; combinations of these are the groups. Values of a number are levels."""
 
@@ -280,6 +289,7 @@ class ModelDocument(_Strict):
     parameters: dict[str, Any] | None  # of the estimator that was fitted
     feature_names: list[str]
     proxies: TableColumns | None = None
+    outcome: OutcomeDocument | None = None  # where it is a number, whose levels are then the classes
 
 
 class MetricLine(_Strict):

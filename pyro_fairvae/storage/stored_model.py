@@ -27,6 +27,7 @@ from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import ModelDocument, SourceDocument, TreesDocument, as_plain
 from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.storage.contents import (
     TreeDecisions,
     attributes_content,
@@ -41,6 +42,8 @@ from pyro_fairvae.storage.contents import (
     encoder_from,
     fit_content,
     fit_from,
+    outcome_content,
+    outcome_from,
     scores_from,
     trees_content,
 )
@@ -85,6 +88,8 @@ class StoredModel:
         How proxies of the group were encoded, which only training looks at.
     scores : BoostedScores or None
         Boosted trees whose scores are columns of the rows that ``fit`` takes, if it was trained with them.
+    number : NumberOutcome or None
+        The outcome, where it is a number; ``classes`` are then its levels.
 
     Examples
     --------
@@ -115,6 +120,7 @@ class StoredModel:
     feature_names: tuple[str, ...] = ()
     proxies: TableEncoder | None = None
     scores: BoostedScores | None = None
+    number: NumberOutcome | None = None
 
     @property
     def fit(self) -> Fit:
@@ -202,6 +208,8 @@ class StoredModel:
         }
         if self.proxies is not None:
             body["proxies"] = columns_content(self.proxies)
+        if self.number is not None:
+            body["outcome"] = outcome_content(self.number)
         write_model(folder, body, tensors, self.draws, trees, overwrite, about, gone)
 
 
@@ -271,6 +279,11 @@ def _restored(
     attributes = attributes_from(document.attributes)
     columns = columns_from(document.columns)
     proxies = None if document.proxies is None else encoder_from(document.proxies)
+    number = None if document.outcome is None else outcome_from(document.outcome)
+    require(
+        number is None or classes.tolist() == list(number.levels.names),
+        f"the classes {classes.tolist()} are not the levels of the outcome.",
+    )
     lines = as_plain(document.frontier)
     member = "lambda" if lines["lambda"] else "target"
     names = (member, "error", "disparity", "standard_error", "low", "high")
@@ -289,7 +302,9 @@ def _restored(
             require(isinstance(columns, TableEncoder), "a model of images has no trees.")
             assert isinstance(columns, TableEncoder)
             scores = scores_from(trees, columns.columns, len(classes), attributes.groups)
-        decider = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies, scores)
+        decider = fit_from(
+            document.fit, tensors, columns, classes, attributes, device, proxies, scores, number
+        )
         members = len(decider.lambdas)
         require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
     require(
@@ -313,6 +328,7 @@ def _restored(
         tuple(document.feature_names),
         proxies,
         scores,
+        number,
     )
 
 

@@ -27,12 +27,13 @@ from pyro_fairvae.run.user_table import (
     withholding_depends_on,
 )
 
-from pyro_fairvae.auditing import DEPENDS_ON, audit
+from pyro_fairvae.auditing import DEPENDS_ON, audit, audit_numbers
 from pyro_fairvae.base.documents import write_sealed
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
+from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.report.text import check_in_words
 
 
@@ -67,6 +68,9 @@ def run(arguments: argparse.Namespace) -> None:
     audited = take_columns(table, [arguments.decisions] if arguments.decisions else [], "decisions")
     features = features_of(model, table)
     depending = arguments.withholding_depends_on
+    if isinstance(model, FairSSVAERegressor):
+        _audit_numbers(arguments, model, labels, stated, audited, features)
+        return
     with warnings_in_words():
         decided = audited.iloc[:, 0] if arguments.decisions else pd.Series(model.predict(features))
         if is_number(decided) != is_number(labels):  # one of them has codes such as 01
@@ -87,6 +91,31 @@ def run(arguments: argparse.Namespace) -> None:
         depends_on = listed(depending or "") or withholding_depends_on(model)
         says = check_in_words(result.check, depends_on, "Audit")
         result = replace(result, check={**result.check, "says": says})
+    print(result)
+    if arguments.out is not None:
+        print(f"\nThe whole audit is in {arguments.out}")
+
+
+def _audit_numbers(
+    arguments: argparse.Namespace,
+    model: FairSSVAERegressor,
+    outcomes: pd.Series,
+    stated: pd.DataFrame,
+    audited: pd.DataFrame,
+    features: pd.DataFrame,
+) -> None:
+    """Print, and keep, an audit of predicted numbers."""
+    require(
+        arguments.depends_on == DEPENDS_ON[0] and not arguments.withholding_depends_on,
+        "an audit of predicted numbers assumes that withholding depends on the group alone; leave out "
+        "--depends-on and --withholding-depends-on.",
+    )
+    with warnings_in_words():
+        predicted = audited.iloc[:, 0] if arguments.decisions else model.predict(features)
+    known = model.attributes_ if model.knows_groups_ and not arguments.group else None
+    result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=arguments.confidence)
+    if arguments.out is not None:
+        write_sealed(arguments.out, result.to_dict())
     print(result)
     if arguments.out is not None:
         print(f"\nThe whole audit is in {arguments.out}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import as_column, is_missing, shorten, word_of
@@ -13,8 +13,6 @@ from pyro_fairvae.data.number_columns import NUMBERS, is_number, kind_of_numbers
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.levels import FEWEST_STATED
 from pyro_fairvae.schema.number_outcome import NumberOutcome
-
-FEW_NUMBERS = 2  # different ones, at most, which are classes rather than an outcome to predict as a number
 
 
 def numbers_of_label(values: Any, what: str = "y") -> Floats:
@@ -55,11 +53,12 @@ def learn_outcome(numbers: Floats, fewest: int = FEWEST_STATED, what: str = "y")
         f"{what} is {distinct[0] if len(distinct) else 'missing'} in all rows that state it; there is nothing "
         "to predict.",
     )
-    require(
-        len(distinct) > FEW_NUMBERS,
-        f"{what} has {len(distinct)} different numbers, {shorten([word_of(d) for d in distinct])}, which are "
-        "classes; use FairSSVAEClassifier (fairvae fit --task classification).",
-    )
+    if len(distinct) == 2:
+        warnings.warn(
+            f"{what} has two different numbers, {' and '.join(map(word_of, distinct))}, which may be classes; "
+            "for classes use FairSSVAEClassifier (fairvae fit --task classification).",
+            stacklevel=6,
+        )
     return NumberOutcome.of(stated)
 
 
@@ -69,11 +68,3 @@ def code_outcome(numbers: Floats, number: NumberOutcome) -> tuple[Integers, Floa
     filled = np.where(missing, number.mean, numbers)
     codes = np.where(missing, len(number.levels.centres), number.levels.code(filled))
     return codes.astype(np.int64), np.where(missing, 0.0, number.standardised(filled))
-
-
-def reads_as_numbers(column: pd.Series) -> bool:
-    """Whether a column of a file holds numbers, more than a few different ones."""
-    column = with_one_type(column)
-    if not is_number(column) or kind_of_numbers(column) != NUMBERS or column.dtype == bool:
-        return False
-    return bool(column.nunique() > 2)

@@ -13,11 +13,13 @@ import pandas as pd
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from pyro_fairvae.auditing.number_audit import compare_groups
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import flatten
+from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.data.given_rows import in_one_order, unmasked
 from pyro_fairvae.data.number_labels import code_outcome, learn_outcome, numbers_of_label
 from pyro_fairvae.estimator.network_estimator import NetworkEstimator, weights_of
@@ -33,7 +35,7 @@ from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel, restoring
 
-LAMBDAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
+LAMBDAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
@@ -95,7 +97,8 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     frontier_ : DataFrame
         λ of each member, and on held-out rows the root mean squared ``error`` of those that state their
         outcome, the ``disparity`` expected under the imputed groups and its ``standard_error``, which takes
-        the imputation as certain. Errors and, but for shares, disparities have the unit of y.
+        the imputation as certain; of ``"mean_gap"`` also ``low`` and ``high``, the ends of a 90 % interval by
+        rows that state their group. Errors and, but for shares, disparities have the unit of y.
     selected_ : int
         The member that predicts.
     channels_ : DataFrame
@@ -239,16 +242,18 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     def _coded_label(
         self, y: Any, rows: int
     ) -> tuple[np.ndarray, np.ndarray, NumberOutcome | None, np.ndarray | None]:
+        if isinstance(y, np.ndarray) and y.ndim == 2:
+            y = column_or_1d(y, warn=True)
         numbers = numbers_of_label(y)
         require(
             len(numbers) == rows,
             f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(numbers)} outcomes.",
         )
-        number = learn_outcome(numbers, self.fewest_stated)
         require(
             rows >= FEWEST_ROWS,
             f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} rows or more.",
         )
+        number = learn_outcome(numbers, self.fewest_stated)
         codes, outcome = code_outcome(numbers, number)
         return codes, np.array(number.levels.names), number, outcome
 
@@ -267,11 +272,25 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
                 "standard_error": [member["standard_error"] for member in members],
             }
         )
+        low_high = np.full((len(members), 2), np.nan)
+        if self.metric_ == "mean_gap" and self.knows_groups_:
+            low_high = self._audited(validation)
+        self.frontier_[["low", "high"]] = low_high
         self.selected_ = select_number(self.fit_.lambdas, members, self.metric_)
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
         elif self.max_disparity is not None:
             self.selected_ = self._weighed_within(self.max_disparity, or_fairest=True)
+
+    def _audited(self, validation: Observed) -> np.ndarray:
+        """Ends of 90 % intervals of the difference of mean predictions, (members, 2), by rows that state."""
+        assert self.number_ is not None
+        codes = StatedGroups(validation.a_obs.numpy(), self.attributes_).codes
+        ends = []
+        for predicted in self.number_.restored(self.fit_.predict_numbers(validation.x).double().numpy()):
+            _, largest = compare_groups(predicted, codes, self.attributes_.group_names, 0.9)
+            ends.append((np.nan, np.nan) if largest is None else (largest["low"], largest["high"]))
+        return np.array(ends)
 
     def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
         """Select the member that predicts from now on.

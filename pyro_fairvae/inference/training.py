@@ -24,8 +24,8 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program
-from pyro_fairvae.inference.regression_objective import RegressionELBO
 from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
+from pyro_fairvae.inference.regression_objective import RegressionELBO
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone

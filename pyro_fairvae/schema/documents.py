@@ -353,6 +353,39 @@ class AuditDocument(_Strict):
     check: CheckDocument | None = None
 
 
+class NumberDifference(_Strict):
+    """The largest difference between groups of a mean, with its interval."""
+
+    what: Literal["prediction", "error", "absolute_error"]
+    estimate: float
+    low: float
+    high: float
+    higher: str
+    lower: str
+
+
+class NumberMean(_Strict):
+    """A mean of a group, with its interval."""
+
+    what: Literal["prediction", "error", "absolute_error"]
+    group: str
+    estimate: float
+    low: float
+    high: float
+    rows: Natural
+
+
+class NumberAuditDocument(_Strict):
+    """``audit.json`` of a model that predicts a number."""
+
+    kind: Literal["numbers"]
+    differences: Annotated[list[NumberDifference], Meta(min_length=1)]
+    means: Annotated[list[NumberMean], Meta(min_length=1)]
+    rows: RowCounts
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    notes: list[str]
+
+
 class CheckpointHeader(_Strict):
     """The settings of the fit that a checkpoint belongs to."""
 

@@ -35,9 +35,7 @@ class StatedOrNormal(dist.Normal):
     def expand(self, batch_shape: Any, _instance: Any = None) -> StatedOrNormal:
         free = self.free
         shape = torch.Size(batch_shape)
-        return StatedOrNormal(
-            self.stated.expand(shape), self.loc.expand(shape), free.loc.expand(shape), free.scale.expand(shape)
-        )
+        return StatedOrNormal(*(part.expand(shape) for part in (self.stated, self.loc, free.loc, free.scale)))
 
 
 class RegressionGuide(FactoredGuide):

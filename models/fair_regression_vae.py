@@ -1,4 +1,4 @@
-"""The semi-supervised VAE with group-conditionally unavailable demographics, of an outcome that is a number."""
+"""The semi-supervised VAE with group-conditionally unavailable demographics, where y is a number."""
 
 from __future__ import annotations
 

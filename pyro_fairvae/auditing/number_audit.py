@@ -157,8 +157,8 @@ def audit_numbers(
     groups = code_groups(sensitive_features, missing_values, attributes)
     require(
         len(numbers) == len(found) == len(groups.outcomes),
-        f"there are {len(numbers)} outcomes, {len(found)} predictions and {len(groups.outcomes)} groups; give "
-        "one of each for every row.",
+        f"there are {len(numbers)} outcomes, {len(found)} predictions and {len(groups.outcomes)} groups; "
+        "give one of each for every row.",
     )
     gaps = int(np.isnan(found).sum())
     require(gaps == 0, f"predictions are missing in {gaps} rows; leave these rows out.")

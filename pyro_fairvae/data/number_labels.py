@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.coded_columns import as_column, is_missing, shorten, word_of
 from pyro_fairvae.data.number_columns import NUMBERS, is_number, kind_of_numbers, numbers_of, with_one_type
 from pyro_fairvae.schema.arrays import Floats, Integers
@@ -21,20 +21,17 @@ def numbers_of_label(values: Any, what: str = "y") -> Floats:
     column = with_one_type(column.mask(is_missing(column)))
     if column.isna().all():
         return np.full(len(column), np.nan)
-    numeric = is_number(column) and kind_of_numbers(column) == NUMBERS
-    if not numeric:
-        present = column.dropna()
-        words = shorten(sorted(set(map(word_of, present))))
-        require(
-            False,
-            f"{what} holds {words}, which are not numbers; an outcome that is a number is predicted here. For "
-            "classes use FairSSVAEClassifier (fairvae fit --task classification).",
+    if not is_number(column) or kind_of_numbers(column) != NUMBERS:
+        words = shorten(sorted(set(map(word_of, column.dropna()))))
+        raise InputError(
+            f"{what} holds {words}, where numbers are predicted. For classes use FairSSVAEClassifier "
+            "(fairvae fit --task classification)."
         )
     numbers = numbers_of(column)
     infinite = int(np.isinf(numbers).sum())
     require(
         infinite == 0,
-        f"{what} contains infinity in {infinite} rows; replace it by a number, or by NaN where it is unknown.",
+        f"{what} contains infinity in {infinite} rows; replace it by a number, or by NaN if it is unknown.",
     )
     return numbers
 
@@ -44,19 +41,19 @@ def learn_outcome(numbers: Floats, fewest: int = FEWEST_STATED, what: str = "y")
     stated = numbers[~np.isnan(numbers)]
     require(
         len(stated) >= fewest,
-        f"{what} is stated in {len(stated)} of {len(numbers)} rows; predicting a number needs {fewest} or more "
-        "(fewest_stated).",
+        f"{what} is stated in {len(stated)} of {len(numbers)} rows; predicting a number needs {fewest} or "
+        "more (fewest_stated).",
     )
     distinct = np.unique(stated)
     require(
         len(distinct) > 1,
-        f"{what} is {distinct[0] if len(distinct) else 'missing'} in all rows that state it; there is nothing "
-        "to predict.",
+        f"{what} is {distinct[0] if len(distinct) else 'missing'} in all rows that state it; a constant "
+        "cannot be learned.",
     )
     if len(distinct) == 2:
         warnings.warn(
-            f"{what} has two different numbers, {' and '.join(map(word_of, distinct))}, which may be classes; "
-            "for classes use FairSSVAEClassifier (fairvae fit --task classification).",
+            f"{what} has two different numbers, {' and '.join(map(word_of, distinct))}; if they are classes, "
+            "use FairSSVAEClassifier (fairvae fit --task classification).",
             stacklevel=6,
         )
     return NumberOutcome.of(stated)

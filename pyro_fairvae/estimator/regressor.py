@@ -57,7 +57,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         λ of each member. Inside of the model outcomes have a standard deviation of 1.
     max_disparity : float, optional
         Select the most accurate member whose disparity on held-out rows is at most this value, or the fairest
-        if there is none. By default the largest λ that costs at most 2 % of the error and is no less fair
+        if there is none. By default the largest λ that costs at most 5 % of the error and is no less fair
         than others, up to a standard error.
     epochs, batch : int, optional
         Passes over the rows, and rows in a step; by default they depend on the number of rows.
@@ -251,7 +251,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         )
         require(
             rows >= FEWEST_ROWS,
-            f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} rows or more.",
+            f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} or more.",
         )
         number = learn_outcome(numbers, self.fewest_stated)
         codes, outcome = code_outcome(numbers, number)

@@ -104,6 +104,4 @@ def restored_fit(
     """The fit of an estimator whose columns, classes and groups are set."""
     document = check_document(content, FitDocument, "the pickled estimator", "one of this version")
     described = (model.encoder_, model.classes_, model.attributes_)
-    return fit_from(
-        document, tensors, *described, device, model.proxy_encoder_, model.scores_, model.number_
-    )
+    return fit_from(document, tensors, *described, device, model.proxy_encoder_, model.scores_, model.number_)

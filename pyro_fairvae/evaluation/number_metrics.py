@@ -3,8 +3,8 @@
 Each risk of predicted numbers has its twin here, with the same name, on rows whose group is known, or weighed
 by its probability: ``mean_gap`` is the largest difference between groups of E[ŷ | A = a],
 ``correlation_ratio`` the share of the variance of ŷ between groups, ``kolmogorov_smirnov`` and
-``wasserstein`` the largest distance between the distributions of ŷ in two groups; ``…_given_y`` are means over
-bins of the outcome. A group without a row is left out; with fewer than two groups a metric is NaN.
+``wasserstein`` the largest distance between the distributions of ŷ in two groups; ``…_given_y`` are means
+over bins of the outcome. A group without a row is left out; with fewer than two groups a metric is NaN.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def correlation_ratio_given_y(of: Predictions) -> float:
     bins = of.by_bin
     if not bins:
         return float("nan")
-    weights = [rows.weight.sum() for rows in bins]
-    return float(np.sum([w * correlation_ratio(rows) for w, rows in zip(weights, bins, strict=True)]) / of.weight.sum())
+    shares = [rows.weight.sum() / of.weight.sum() for rows in bins]
+    return float(np.dot(shares, [correlation_ratio(rows) for rows in bins]))
 
 
 def kolmogorov_smirnov(of: Predictions) -> float:

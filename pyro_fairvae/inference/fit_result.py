@@ -104,11 +104,11 @@ class Fit:
         return torch.cat(decided, dim=-1)
 
     def predict_numbers(self, x: Features) -> Tensor:
-        """E_f[y|x] of each member, (members, rows), on the CPU, standardised; for outcomes that are numbers."""
+        """E_f[y|x] of each member, (members, rows), on the CPU, standardised, where y is a number."""
         return torch.cat([density.mean.cpu() for density in self.densities(x)], dim=-1)
 
     def densities(self, x: Features) -> Iterator[Mixture]:
-        """P_f(y|x) of each member, in chunks of rows, standardised; for outcomes that are numbers."""
+        """P_f(y|x) of each member, in chunks of rows, standardised, where y is a number."""
         for heads in self.heads(x):
             assert heads.density is not None
             yield Mixture.of(heads.density)

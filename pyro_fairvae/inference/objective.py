@@ -168,8 +168,13 @@ class FairELBO(TraceEnum_ELBO):
     ) -> GuidedRun:
         """Run the guide, and the model against it, with y and a enumerated."""
         closed = frozenset(
-            ("z", *self.closed_sites, *model.prevalence_sites, *model.channel_sites,
-             *(channel.smoothness_site for channel in model.smooth_channels))
+            (
+                "z",
+                *self.closed_sites,
+                *model.prevalence_sites,
+                *model.channel_sites,
+                *(channel.smoothness_site for channel in model.smooth_channels),
+            )
         )
         scales = SiteScales(self.weights, batch.rows, closed)
         encodings: list[Encoding] = []

@@ -50,9 +50,13 @@ class Program:
 
         def decoders_of(columns: Columns | Pixels, purpose: int) -> Members:
             return Members(
-                lambda _: decoders(columns, settings, train.classes, train.groups)
-                if number is None
-                else OutcomeDecoder(settings.latent, train.groups, settings.decoder_hidden, columns.decoded),
+                lambda _: (
+                    decoders(columns, settings, train.classes, train.groups)
+                    if number is None
+                    else OutcomeDecoder(
+                        settings.latent, train.groups, settings.decoder_hidden, columns.decoded
+                    )
+                ),
                 [derive_seed(seed, purpose) for seed in seeds],
             )
 

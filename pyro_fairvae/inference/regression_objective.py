@@ -40,16 +40,14 @@ class RegressionELBO(FairELBO):
         kls = super()._closed_form_kls(run, model, batch_rows, kl_share)
         posterior = run.guide_trace.nodes["y"]["fn"]
         log_channel = run.encoding.log_channel_y
-        # Of a stated row only its own level is possible.
-        log_mass = Mixture(
-            torch.zeros_like(posterior.loc).unsqueeze(-1),
-            posterior.free.loc.unsqueeze(-1),
-            posterior.free.scale.unsqueeze(-1),
-        ).log_masses(model.edges)
+        free = posterior.free
+        own = Mixture(
+            torch.zeros_like(free.loc).unsqueeze(-1), free.loc.unsqueeze(-1), free.scale.unsqueeze(-1)
+        )
         stated = posterior.stated.unsqueeze(-1)
-        expected = torch.where(
-            stated, log_channel.masked_fill(log_channel.isinf(), 0.0), log_mass.exp() * log_channel.masked_fill(stated, 0.0)
-        ).sum(-1)
+        share = torch.where(stated, 1.0, own.log_masses(model.edges).exp())
+        # Of a stated row only its own level is possible.
+        expected = (share * log_channel.masked_fill(log_channel.isinf(), 0.0)).sum(-1)
         return kls | {"y_obs": -expected.mean(-1) * self.weights.kappa}
 
     def _beside_elbo(

@@ -16,7 +16,7 @@ LEAST_MASS = 1e-30  # of a level, below which it has no gradient
 
 @dataclass(frozen=True)
 class Mixture:
-    r"""A mixture of Gaussians for each row, :math:`\sum_m \pi_m N(\mu_m, \sigma_m^2)`; each is (…, components).
+    r"""Mixtures of Gaussians, :math:`\sum_m \pi_m N(\mu_m, \sigma_m^2)`; each part is (…, components).
 
     Levels of the number lie between ``edges``, (levels − 1,); the mass of one is
 
@@ -73,7 +73,8 @@ class Mixture:
         share = log_mass.flatten(-2).softmax(-1).view_as(log_mass)  # of a component and level
         # Moments of a Gaussian cut to a level, relative to its mean and in its scale.
         normaliser = self._log_masses(edges)
-        low, high = ((-0.5 * end.square() - normaliser).exp() / math.sqrt(2 * math.pi) for end in (below, above))
+        root = math.sqrt(2 * math.pi)
+        low, high = ((-0.5 * end.square() - normaliser).exp() / root for end in (below, above))
         first = low - high
         second = 1 + below * low - above * high
         loc, scale = self.loc.unsqueeze(-1), self.scale.unsqueeze(-1)

@@ -21,11 +21,11 @@ MEANINGS = {
     "wasserstein": "the largest area between two groups' distribution functions of predictions",
 }
 NUMBER_LIMITS = (
-    "Fairness here means that predictions are alike in the groups named on this page. It does not cover other "
-    "groups, single persons, or whether a model should make the prediction at all.",
+    "Fairness here means that predictions are alike in the groups named on this page. It does not cover "
+    "other groups, single persons, or whether a model should make the prediction at all.",
     "How often people withhold is learned under the assumption that it depends on their group, and on "
-    "nothing else unless this page names it; that of outcomes, that it depends on the outcome alone, and that "
-    "the density of outcomes given the features is right.",
+    "nothing else unless this page names it; that of outcomes, that it depends on the outcome alone, and "
+    "that the density of outcomes given the features is right.",
     "Imputed groups are probabilities for estimating means over many people. Do not use them as a statement "
     "about a person.",
 )
@@ -54,9 +54,9 @@ def number_frontier(model: StoredModel, figure: Path, judged_on: str) -> list[Bl
     lines = number_frontier_lines(model.frontier, model.selected, metric)
     unit = "in the outcome's unit" if NUMBER_RISKS[metric].in_unit else "a share"
     words = (
-        f"Each member weighs fairness by its own λ. The one that predicts has λ = {chosen['lambda']:g}: a root "
-        f"mean squared error of {_number(chosen['error'])} and a disparity of {_number(chosen['disparity'])} "
-        f"({unit}), on {judged_on}. Disparity is {metric}: {MEANINGS[metric]}."
+        f"Each member weighs fairness by its own λ. The one that predicts has λ = {chosen['lambda']:g}: a "
+        f"root mean squared error of {_number(chosen['error'])} and a disparity of "
+        f"{_number(chosen['disparity'])} ({unit}), on {judged_on}. Disparity is {metric}: {MEANINGS[metric]}."
     )
     alt = "; ".join(f"λ {line[0]}: error {line[1]}, {metric} {line[2]}" for line in lines[1:])
     note = f"Disparity is expected under the imputed groups; {spread_columns(model.frontier)[2]}."

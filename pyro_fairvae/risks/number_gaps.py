@@ -71,7 +71,7 @@ def explained(rates: Rates) -> Tensor:
 
 
 def area_between(rates: Rates) -> Tensor:
-    r"""The largest area between distribution functions of two groups, :math:`\sum_k |F_a - F_{a'}|(t_k)\,dt`."""
+    r"""The largest area between distribution functions of groups, :math:`\sum_k |F_a - F_{a'}|(t_k)\,dt`."""
     return STEP * pair_differences(rates).abs().sum(-2).amax(-1, keepdim=True)
 
 

@@ -170,7 +170,7 @@ class RiskSettings:
         return RISKS[self.risk].over(self.risk_classes)
 
     def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
-        """The class and group of each cell that the risk compares; empty for a custom risk and for one of numbers."""
+        """The class and group of each cell that a risk compares; none of a custom one or one of numbers."""
         risk = self.chosen()
         recorded = isinstance(risk, ComposedRisk) and self.risk not in NUMBER_RISKS
         compared = risk.classes_of(classes) if recorded and isinstance(risk, ComposedRisk) else []

@@ -294,8 +294,13 @@ class Observed:
         require(
             all(
                 (t.columns, t.attributes, t.class_names, t.u_columns, t.number)
-                == (tables[0].columns, tables[0].attributes, tables[0].class_names, tables[0].u_columns,
-                    tables[0].number)
+                == (
+                    tables[0].columns,
+                    tables[0].attributes,
+                    tables[0].class_names,
+                    tables[0].u_columns,
+                    tables[0].number,
+                )
                 for t in tables
             ),
             "members need tables with the same columns, classes and groups.",

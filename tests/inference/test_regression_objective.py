@@ -18,6 +18,7 @@ from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import ObjectiveWeights, Settings
 from pyro_fairvae.inference.training import fit, objective_of
 from pyro_fairvae.nn.densities import Mixture
+from pyro_fairvae.nn.members import Members
 from pyro_fairvae.schema.observed import Batch, Observed
 from tests.support.numbers import number_table
 from tests.support.small import small_settings
@@ -34,6 +35,10 @@ def make(**options: Any) -> tuple[Program, Observed, Batch, Settings]:
         for parameter in (*program.model.parameters(), *program.guide.parameters()):
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
     return program, table, table.batch(torch.arange(ROWS)), settings
+
+
+def weights_of(members: Members, k: int) -> dict[str, np.ndarray]:
+    return {name: getattr(members, name.replace(".", "/"))[k].detach().numpy() for name in members.names}
 
 
 class ByHand:
@@ -75,13 +80,10 @@ class ByHand:
 
     def row(self, i: int, kappa: float, s: float) -> dict[str, float]:
         """The parts of one row, as they enter the loss."""
-        _, _, _, group_logits, _, _, by_label, *_ = self.heads
-        h, density = special.softmax(group_logits[i]), self.mixture(self.heads[-1][i])
+        h, density = special.softmax(self.heads[3][i]), self.mixture(self.heads[-1][i])
         y, a_obs = float(self.batch.outcome[i]), int(self.batch.a_obs[i])
         stated = int(self.batch.y_obs[i]) < len(self.centres)
-        states = np.array(
-            [self.withheld_a[g] if a_obs == 2 else (1 - self.withheld_a[g]) * (a_obs == g) for g in range(2)]
-        )
+        states = self.states(a_obs)
         groups, q_a = np.log(h @ states), h * states / (h @ states)
         if stated:
             withheld_y = np.log(1 - self.withheld_y[self.level(y)])
@@ -107,6 +109,12 @@ class ByHand:
             "labels": -s * labels,
         }
 
+    def states(self, a_obs: int) -> np.ndarray:
+        """P(ã | a) for each group a."""
+        if a_obs == 2:
+            return self.withheld_a
+        return (1 - self.withheld_a) * (np.arange(2) == a_obs)
+
     def log_prior(self, a: int, y: float) -> float:
         model, nodes = self.program.model, self.pi
         loc, log_scale = (
@@ -116,9 +124,7 @@ class ByHand:
 
     def log_x(self, i: int, a: int) -> float:
         model, k = self.program.model, self.k
-        state = {
-            n: getattr(model.decoder, n.replace(".", "/"))[k].detach().numpy() for n in model.decoder.names
-        }
+        state = weights_of(model.decoder, k)
         inner = (
             state["from_z.weight"] @ self.z[i] + state["from_z.bias"] + state["from_a.weight"][a]
             + state["from_y.linear.weight"][:, 0] * self.y[i] + state["from_y.linear.bias"]
@@ -164,10 +170,9 @@ def test_imputed_levels_and_groups_and_the_error_of_predictions() -> None:
     objective = objective_of(table, LAMBDAS, settings)
     run = objective.run(program.model, program.guide, batch)
     found = objective.evaluate_run(run, program.model, batch).measured.parts
-    names = program.guide.encoder.names
     for k in range(2):
         hand = ByHand(program, table, batch, run, k)
-        state = {n: getattr(program.guide.encoder, n.replace(".", "/"))[k].detach().numpy() for n in names}
+        state = weights_of(program.guide.encoder, k)
         learned, errors = [], []
         for i in range(ROWS):
             features, density = hand.heads[4][i], hand.mixture(hand.heads[-1][i])
@@ -180,21 +185,11 @@ def test_imputed_levels_and_groups_and_the_error_of_predictions() -> None:
                 scores = [*log_h, t[level], t[level] ** 2, predicted, predicted**2, predicted * t[level]]
                 r.append(special.softmax(log_h + state["grouper.weight"] @ scores + state["grouper.bias"]))
             a_obs, stated = int(batch.a_obs[i]), int(batch.y_obs[i]) < table.classes
-            says = np.array(
-                [
-                    hand.withheld_a[g] if a_obs == 2 else (1 - hand.withheld_a[g]) * (a_obs == g)
-                    for g in range(2)
-                ]
-            )
-            tells = (
-                hand.withheld_y
-                if not stated
-                else (1 - hand.withheld_y) * (np.arange(len(t)) == int(batch.y_obs[i]))
-            )
+            says = hand.states(a_obs)
+            own_level = np.arange(len(t)) == int(batch.y_obs[i])
+            tells = (1 - hand.withheld_y) * own_level if stated else hand.withheld_y
             learned.append(np.log((mass * tells) @ (np.array(r) @ says)))
-            mean = integrate.quad(
-                lambda v: v * density(v), -40, 40, limit=400, points=np.linspace(-6, 6, 40)
-            )[0]
+            mean = hand.over_levels(lambda v, p=density: v * p(v)).sum()
             share = mass * tells / (mass @ tells)
             errors.append((mean - float(batch.outcome[i])) ** 2 if stated else share @ (mean - t) ** 2)
         assert float(found["imputer"][k]) == pytest.approx(-np.mean(learned), rel=1e-7)
@@ -289,9 +284,9 @@ def test_a_planted_dependence_is_removed_and_withholding_is_found() -> None:
     assert gaps[0] == pytest.approx(3.0, abs=0.4)
     assert abs(gaps[1]) < gaps[0] / 3
     guide = fitted.at_chosen_epoch().guide
-    withheld = guide.channel_mean(guide.channel_a)[0, :, -1]
+    withheld = guide.channel_mean(guide.channel_a)[0, :, -1].detach()
     assert withheld.tolist() == pytest.approx([0.7, 0.4], abs=0.08)
-    by_level = guide.channel_mean(guide.channel_y)[0, :, -1]
+    by_level = guide.channel_mean(guide.channel_y)[0, :, -1].detach()
     assert float(by_level[0]) < 0.22
     assert float(by_level[-1]) > 0.38
 

@@ -93,4 +93,4 @@ class RegressionGuide(FactoredGuide):
     def _heads(self, *inputs: Tensor) -> Encoded:
         in_dims = tuple(0 if columns.dim() == 3 else None for columns in inputs)
         *heads, density = self.encoder(*inputs, in_dims=in_dims)
-        return Encoded(*heads, density=density)
+        return Encoded(*heads)._replace(density=density)

@@ -161,10 +161,10 @@ def _regressor(arguments: argparse.Namespace, device: str) -> FairSSVAERegressor
     given = [flag for flag in ("--targets", "--trunk") if getattr(arguments, flag[2:])]
     given += ["--estimator"] if arguments.estimator != "vae" else []
     require(not given, f"{', '.join(given)}: for labels with classes only; leave out with --task regression.")
-    weights = _numbers("lambdas", arguments.lambdas)
+    weights, defaults = _numbers("lambdas", arguments.lambdas), FairSSVAERegressor()
     return FairSSVAERegressor(
-        **({} if arguments.risk is None else {"risk": arguments.risk}),
-        **({} if weights is None else {"lambdas": weights}),
+        risk=arguments.risk or defaults.risk,
+        lambdas=defaults.lambdas if weights is None else weights,
         max_disparity=arguments.max_disparity,
         epochs=arguments.epochs,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),

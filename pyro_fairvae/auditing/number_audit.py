@@ -74,8 +74,10 @@ class NumberAudit:
         """Read an audit from a file that holds the result of :meth:`to_dict`."""
         what = "an audit of predicted numbers, as fairvae audit writes it"
         content = as_plain(read_document(path, NumberAuditDocument, what))
-        tables = (pd.DataFrame(content[name]).fillna(np.nan) for name in ("differences", "means"))
-        return NumberAudit(*tables, content["rows"], content["confidence"], tuple(content["notes"]))
+        differences, means = (pd.DataFrame(content[name]) for name in ("differences", "means"))
+        return NumberAudit(
+            differences, means, content["rows"], content["confidence"], tuple(content["notes"])
+        )
 
     def lines(self) -> tuple[list[list[str]], list[list[str]]]:
         """Both tables in words, titles first."""

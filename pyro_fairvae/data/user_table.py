@@ -37,7 +37,7 @@ class CodedTable:
     u: Floats | None = None
     proxies: TableEncoder | None = None
     number: NumberOutcome | None = None
-    outcome: Floats | None = None
+    outcome: np.ndarray | None = None
 
     def observed(self, rows: Integers | slice = slice(None)) -> Observed:
         """Some of the rows, or all, as a table for training."""

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.seeds import MemberNoise
-from pyro_fairvae.guides import Encoding
+from pyro_fairvae.guides import Encoding, StatedOrNormal
 from pyro_fairvae.inference.objective import FairELBO, GuidedRun, beliefs, evidence_of_x
-from pyro_fairvae.models import FairSSVAE
+from pyro_fairvae.models import FairRegressionVAE, FairSSVAE
 from pyro_fairvae.nn.densities import Mixture
 from pyro_fairvae.risks import Estimate, NumberRiskLoss
 from pyro_fairvae.schema.observed import Batch
@@ -39,6 +39,8 @@ class RegressionELBO(FairELBO):
     ) -> dict[str, Tensor]:
         kls = super()._closed_form_kls(run, model, batch_rows, kl_share)
         posterior = run.guide_trace.nodes["y"]["fn"]
+        assert isinstance(posterior, StatedOrNormal)
+        assert isinstance(model, FairRegressionVAE)
         log_channel = run.encoding.log_channel_y
         free = posterior.free
         own = Mixture(

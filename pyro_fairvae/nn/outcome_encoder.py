@@ -59,8 +59,8 @@ class OutcomeEncoder(Encoder):
         super().__init__(trunk, features, latent, len(centres), groups, proxies=proxies)
         edges = torch.from_numpy(number.edges).to(centres)
         self.register_buffer("centres", centres)
-        self.classifier = DensityHead(features, edges)
-        self.labeller = DensityHead(features, edges)
+        self.add_module("classifier", DensityHead(features, edges))
+        self.add_module("labeller", DensityHead(features, edges))
 
     def _grouper(self) -> nn.Linear:
         _, groups = self.by_label
@@ -71,7 +71,9 @@ class OutcomeEncoder(Encoder):
         return grouper
 
     def _of_features(self, features: Tensor, u: Tensor | None) -> tuple[Tensor, ...]:
-        return (*super()._of_features(features, u), self.classifier.linear(features))
+        head = self.get_submodule("classifier")
+        assert isinstance(head, DensityHead)
+        return (*super()._of_features(features, u), head.linear(features))
 
     def _by_label(
         self, group_logits: Tensor, class_logits: Tensor, grouper: nn.Linear
@@ -104,4 +106,4 @@ class OutcomeDecoder(ColumnDecoder):
 
     def __init__(self, latent: int, groups: int, hidden: int, columns: int) -> None:
         super().__init__(latent, 1, groups, hidden, columns)
-        self.from_y = FromNumber(hidden)
+        self.add_module("from_y", FromNumber(hidden))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.schema.arrays import Floats, Integers
+from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.levels import FEWEST_IN_LEVEL, FEWEST_STATED, Levels
 
 LEVELS = 16  # at most
+FEWEST_LEVELS = 4
+ROWS_OF_LEVEL = 40  # stated rows for each level, of a table with few rows
 BINS = 5  # at most, of neighbouring levels, within which groups are compared given the outcome
 
 
@@ -35,7 +37,7 @@ class NumberOutcome:
     >>> import numpy as np
     >>> hours = NumberOutcome.of(np.arange(100.0))
     >>> hours.mean, len(hours.levels.names), sorted(set(hours.bins))
-    (49.5, 10, [0, 1, 2, 3, 4])
+    (49.5, 4, [0, 1, 2, 3])
     >>> hours.restored(hours.standardised(np.array([40.0]))).tolist()
     [40.0]
     """
@@ -59,8 +61,13 @@ class NumberOutcome:
         )
 
     @staticmethod
-    def of(stated: Floats, most: int = LEVELS, bins: int = BINS) -> NumberOutcome:
-        """The outcome of which these numbers, at least two of them different, are stated."""
+    def of(stated: np.ndarray, most: int | None = None, bins: int = BINS) -> NumberOutcome:
+        """The outcome of which these numbers, at least two of them different, are stated.
+
+        Unless given, ``most``, the number of levels at most, is 16, or less in a table with few rows.
+        """
+        if most is None:
+            most = min(LEVELS, max(FEWEST_LEVELS, len(stated) // ROWS_OF_LEVEL))
         ordered = np.sort(np.asarray(stated, dtype=np.float64))
         fewest = max(1, min(FEWEST_IN_LEVEL, len(ordered) // 4))
         levels = _quantile_levels(ordered, most, fewest)
@@ -73,35 +80,35 @@ class NumberOutcome:
             float(ordered.mean()), float(ordered.std()), levels, tuple(int(number) for number in bin_of)
         )
 
-    def standardised(self, y: Floats) -> Floats:
+    def standardised(self, y: np.ndarray) -> np.ndarray:
         """In the unit of a model."""
         return np.asarray((y - self.mean) / self.deviation)
 
-    def restored(self, standardised: Floats) -> Floats:
+    def restored(self, standardised: np.ndarray) -> np.ndarray:
         """In the outcome's own unit."""
         return np.asarray(standardised * self.deviation + self.mean)
 
     @property
-    def edges(self) -> Floats:
+    def edges(self) -> np.ndarray:
         """The edges of levels, standardised."""
         return self.standardised(np.array(self.levels.edges))
 
     @property
-    def centres(self) -> Floats:
+    def centres(self) -> np.ndarray:
         """The centres of levels, standardised."""
         return self.standardised(np.array(self.levels.centres))
 
-    def bin_codes(self, y: Floats) -> Integers:
+    def bin_codes(self, y: np.ndarray) -> Integers:
         """The bin of each number."""
         return np.array(self.bins)[self.levels.code(y)]
 
     @property
-    def in_bins(self) -> Floats:
+    def in_bins(self) -> np.ndarray:
         """Which levels make up which bin, (levels, bins)."""
         return np.eye(max(self.bins) + 1)[list(self.bins)]
 
 
-def _quantile_levels(ordered: Floats, most: int, fewest: int) -> Levels:
+def _quantile_levels(ordered: np.ndarray, most: int, fewest: int) -> Levels:
     """Levels of about equally many people, and of ``fewest`` at least where ties leave a choice."""
     firsts = np.flatnonzero(np.diff(ordered)) + 1  # where a new number begins
     edges: list[int] = []

@@ -28,7 +28,7 @@ class NumberTable:
     a_obs: np.ndarray  # 2 where withheld
 
 
-def number_table(rows: int, seed: int = 0, levels: int = 16) -> NumberTable:
+def number_table(rows: int, seed: int = 0, levels: int | None = None) -> NumberTable:
     """Group 1 has larger numbers, and more that vary; large ones are withheld more often."""
     draw = np.random.default_rng(seed)
     a = draw.integers(2, size=rows)

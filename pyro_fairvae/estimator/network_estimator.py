@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -66,6 +66,7 @@ class NetworkEstimator(TableEstimator):
     selected_: int
     scores_: BoostedScores | None
     number_: NumberOutcome | None = None  # of an outcome that is a number
+    other_defaults: ClassVar[dict[str, Any]] = {}  # of settings that are no parameters
     risk: str
     trunk: str
     epochs: int | None
@@ -149,7 +150,7 @@ class NetworkEstimator(TableEstimator):
             not twice,
             f"{', '.join(twice)} given in options, but is a parameter of the estimator; set the parameter.",
         )
-        return build(Settings, parameters | given)
+        return build(Settings, self.other_defaults | parameters | given)
 
     def _posterior(
         self, train: Observed, seed: int, withholding: dict[str, Calibrated] | None

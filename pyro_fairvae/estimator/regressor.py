@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -41,10 +41,11 @@ LAMBDAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     r"""A predictor of a number that is fair to groups which only some rows state.
 
-    As :class:`~pyro_fairvae.FairSSVAEClassifier`, for an outcome that is a number and may have gaps: one fit
-    gives a *frontier* of members, one for each weight λ of the fairness risk. Withholding of the outcome may
-    depend on the outcome, of the group on the group. Stated outcomes and groups are taken as they are: nobody
-    misstates an outcome.
+    As :class:`~pyro_fairvae.FairSSVAEClassifier`, for an outcome that is a number and may have gaps: one
+    fit gives a *frontier* of members, one for each weight λ of the fairness risk. Nobody misstates an outcome,
+    and outcomes are withheld at one rate, whatever they are. With ``options={"prior_y": "truthful"}`` each level
+    of the outcome has a rate, and neighbouring levels have similar ones: they are learned through the density
+    of outcomes given the features, so leave this off where numbers are heaped, as rounded ones are.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     selected_ : int
         The member that predicts.
     channels_ : DataFrame
-        How often each group, and the outcome at each of its levels, is withheld, with 90 % intervals.
+        How often each group, and the outcome, is withheld, with 90 % intervals.
     posterior_, withholding_check_, summary_, metric_, n_features_in_, feature_names_in_
         As of :class:`~pyro_fairvae.FairSSVAEClassifier`.
 
@@ -124,6 +125,8 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     """
 
     trunk = "mlp"
+    # A rate for each level is learned through the density of y, which heaped numbers do not have.
+    other_defaults: ClassVar[dict[str, Any]] = {"prior_y": "mar"}
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class NumberOutcome:
         """
         if most is None:
             most = min(LEVELS, max(FEWEST_LEVELS, len(stated) // ROWS_OF_LEVEL))
-        ordered = np.sort(np.asarray(stated, dtype=np.float64))
+        ordered: np.ndarray = np.sort(np.asarray(stated, dtype=np.float64))
         fewest = max(1, min(FEWEST_IN_LEVEL, len(ordered) // 4))
         levels = _quantile_levels(ordered, most, fewest)
         if len(ordered) >= FEWEST_STATED and len(levels.centres) >= 4:

@@ -42,10 +42,11 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     r"""A predictor of a number that is fair to groups which only some rows state.
 
     As :class:`~pyro_fairvae.FairSSVAEClassifier`, for an outcome that is a number and may have gaps: one
-    fit gives a *frontier* of members, one for each weight λ of the fairness risk. Nobody misstates an outcome,
-    and outcomes are withheld at one rate, whatever they are. With ``options={"prior_y": "truthful"}`` each level
-    of the outcome has a rate, and neighbouring levels have similar ones: they are learned through the density
-    of outcomes given the features, so leave this off where numbers are heaped, as rounded ones are.
+    fit gives a *frontier* of members, one for each weight λ of the fairness risk. Nobody misstates an
+    outcome, and outcomes are withheld at one rate, whatever they are. With
+    ``options={"prior_y": "truthful"}`` each level of the outcome has a rate, and neighbouring levels have
+    similar ones: they are learned through the density of outcomes given the features, so leave this off where
+    numbers are heaped, as rounded ones are.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ def table() -> Table:
 
 @pytest.fixture(scope="module")
 def fitted(table: Table) -> FairSSVAERegressor:
-    model = tiny(epochs=20, batch=64, hidden=16, options=SMALLEST | {"lr": 0.02, "channel_steps": 100})
+    options = SMALLEST | {"lr": 0.02, "channel_steps": 100, "prior_y": "truthful"}
+    model = tiny(epochs=20, batch=64, hidden=16, options=options)
     return model.fit(table.X, table.y_obs, sensitive_features=table.a_obs)
 
 
@@ -114,6 +115,10 @@ def test_calibrated_intervals_of_both_channels(table: Table) -> None:
     assert 0.55 < rates.loc["f", "withheld"] < 0.85
     assert 0.25 < rates.loc["m", "withheld"] < 0.55
     assert model.withholding_check_ is not None
+    withheld = table.y_obs.isna().mean()  # at one rate, whatever the outcome is
+    label = model.channels_.query("what == 'label'").iloc[0]
+    assert len(model.channels_) == 3
+    assert label["low"] < withheld < label["high"]
 
 
 def test_a_saved_model_predicts_the_same(table: Table, fitted: FairSSVAERegressor, tmp_path: Path) -> None:

@@ -125,6 +125,10 @@ def audit(
     X, y_true, y_pred, sensitive_features, groups_proba = in_one_order(
         X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba
     )
+    require(
+        getattr(model, "number_", None) is None,
+        "the model predicts a number, and audit is for classes; use pyro_fairvae.auditing.audit_numbers.",
+    )
     rows, attributes, classes = code_rows(y_true, y_pred, sensitive_features, missing_values, model)
     positive = positive_label(pos_label, classes)
     notes: list[str] = []

@@ -436,7 +436,11 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         """The model that was read from a folder."""
         model = cls()
         with restoring(folder):
-            require(stored.number is None, "it predicts a number; open it by FairSSVAERegressor.")
+            require(
+                stored.number is None,
+                "it predicts a number and knows no classes to decide on; open it by FairSSVAERegressor, or use "
+                "fairvae predict.",
+            )
             model.fit_, model.proxy_encoder_, model.scores_ = stored.fit, stored.proxies, stored.scores
             restore_estimator(model, stored)
             model._judged_rows = None

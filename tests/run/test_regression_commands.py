@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from pyro_fairvae.auditing import audit
 from pyro_fairvae.auditing.number_audit import NumberAudit, audit_numbers
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
@@ -78,6 +79,10 @@ def test_audit_inspect_and_report(
         assert words in page
     assert run("audit", model, csv, "--depends-on", "group and label") == 2
     assert "leave out --depends-on" in capsys.readouterr().err
+    assert run("decide", model, csv, "--out", tmp_path / "labels.csv") == 2
+    assert "it predicts a number and knows no classes to decide on" in capsys.readouterr().err
+    with pytest.raises(InputError, match="the model predicts a number, and audit is for classes"):
+        audit(table["sex"], table["sex"], table["sex"], X=table, model=estimator)
 
 
 @pytest.mark.parametrize(

@@ -438,8 +438,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         with restoring(folder):
             require(
                 stored.number is None,
-                "it predicts a number and knows no classes to decide on; open it by FairSSVAERegressor, or use "
-                "fairvae predict.",
+                "it predicts a number and knows no classes to decide on; open it by FairSSVAERegressor, or "
+                "use fairvae predict.",
             )
             model.fit_, model.proxy_encoder_, model.scores_ = stored.fit, stored.proxies, stored.scores
             restore_estimator(model, stored)

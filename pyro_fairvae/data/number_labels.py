@@ -21,7 +21,7 @@ def numbers_of_label(values: Any, what: str = "y") -> Floats:
     column = with_one_type(column.mask(is_missing(column)))
     if column.isna().all():
         return np.full(len(column), np.nan)
-    if not is_number(column) or kind_of_numbers(column) != NUMBERS:
+    if not is_number(column) or kind_of_numbers(column) != NUMBERS or column.dtype.kind == "c":
         words = shorten(sorted(set(map(word_of, column.dropna()))))
         raise InputError(
             f"{what} holds {words}, where numbers are predicted. For classes use FairSSVAEClassifier "

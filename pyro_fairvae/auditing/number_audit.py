@@ -219,6 +219,17 @@ def compare_groups(
     }  # fmt: skip
 
 
+def intervals_of_members(
+    predicted: np.ndarray, codes: Integers, names: Sequence[str], confidence: float = 0.9
+) -> np.ndarray:
+    """Ends of the interval of the largest difference of means of each member's predictions, (members, 2)."""
+    ends = []
+    for own in predicted:
+        _, largest = compare_groups(own, codes, names, confidence)
+        ends.append((np.nan, np.nan) if largest is None else (largest["low"], largest["high"]))
+    return np.array(ends)
+
+
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {key: value.item() if isinstance(value, np.generic) else value for key, value in line.items()}

@@ -54,7 +54,7 @@ def learn_outcome(numbers: Floats, fewest: int = FEWEST_STATED, what: str = "y")
         warnings.warn(
             f"{what} has two different numbers, {' and '.join(map(word_of, distinct))}; if they are classes, "
             "use FairSSVAEClassifier (fairvae fit --task classification).",
-            stacklevel=6,
+            stacklevel=8,
         )
     return NumberOutcome.of(stated)
 

@@ -13,19 +13,19 @@ import pandas as pd
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
-from pyro_fairvae.auditing.number_audit import compare_groups
+from pyro_fairvae.auditing.number_audit import intervals_of_members
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import flatten
 from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.data.given_rows import in_one_order, unmasked
-from pyro_fairvae.data.number_labels import code_outcome, learn_outcome, numbers_of_label
+from pyro_fairvae.data.number_labels import code_outcome, numbers_of_label
 from pyro_fairvae.estimator.network_estimator import NetworkEstimator, weights_of
 from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import WithholdingWarning
-from pyro_fairvae.estimator.validation import FEWEST_ROWS, random_seed
+from pyro_fairvae.estimator.validation import check_outcomes, random_seed
 from pyro_fairvae.evaluation.number_frontier import judge_numbers, select_number
 from pyro_fairvae.inference.settings import INTERVALS
 from pyro_fairvae.inference.training import Progress
@@ -61,34 +61,12 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         Select the most accurate member whose disparity on held-out rows is at most this value, or the fairest
         if there is none. By default the largest λ that costs at most 5 % of the error and is no less fair
         than others, up to a standard error.
-    epochs, batch : int, optional
-        Passes over the rows, and rows in a step; by default they depend on the number of rows.
-    hidden, layers : int
-        Size of the network.
-    validation_fraction : float
-        Share of rows held out of training, on which the epoch and the member are selected.
-    missing_values : sequence
-        Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
-    withholding_depends_on : sequence of str
-        Features that withholding the group may depend on besides the group.
-    proxies : sequence of str
-        Names of columns of X that tell of the group but must not decide; used in ``fit`` alone.
     fewest_stated : int
         With fewer outcomes than this ``fit`` refuses.
-    intervals : {"calibrated", "given_h"}
-        Intervals of ``channels_``: cross-fitted, or faster to compute and too narrow.
-    options : mapping, optional
-        Any other option of :class:`~pyro_fairvae.Settings` by name, such as ``{"prior_a": "paper"}``.
-    device : str
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
-    random_state : int, RandomState or None
-        Seed of held-out rows, initial weights and noise.
-    verbose : int
-        1 shows a progress bar.
-    checkpoint : path, optional
-        A file for the state of training after each epoch, from which an interrupted fit resumes.
-    callback : callable, optional
-        Called with a :class:`~pyro_fairvae.inference.training.Progress` after each epoch.
+    withholding_depends_on : sequence of str
+        Features that withholding the group may depend on besides the group; not the outcome.
+    epochs, batch, hidden, layers, validation_fraction, missing_values, proxies, intervals, options, device, …
+        As of :class:`~pyro_fairvae.FairSSVAEClassifier`.
 
     Attributes
     ----------
@@ -185,8 +163,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
             One or several columns of groups, with the same kinds of gaps. Without it one member is fitted,
             at λ = 0, without fairness.
         proxy_proba : DataFrame or array-like, (rows, groups), optional
-            Probabilities of the groups that are known from elsewhere, as for
-            :meth:`FairSSVAEClassifier.fit`.
+            Given probabilities of the groups, as for the classifier.
 
         Returns
         -------
@@ -246,20 +223,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
     def _coded_label(
         self, y: Any, rows: int
     ) -> tuple[np.ndarray, np.ndarray, NumberOutcome | None, np.ndarray | None]:
-        if isinstance(y, np.ndarray) and y.ndim == 2:
-            y = column_or_1d(y, warn=True)
-        numbers = numbers_of_label(y)
-        require(
-            len(numbers) == rows,
-            f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(numbers)} outcomes.",
-        )
-        require(
-            rows >= FEWEST_ROWS,
-            f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} or more.",
-        )
-        number = learn_outcome(numbers, self.fewest_stated)
-        codes, outcome = code_outcome(numbers, number)
-        return codes, np.array(number.levels.names), number, outcome
+        return check_outcomes(y, rows, self.fewest_stated)
 
     def _recorded(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         assert self.number_ is not None
@@ -276,25 +240,18 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
                 "standard_error": [member["standard_error"] for member in members],
             }
         )
-        low_high = np.full((len(members), 2), np.nan)
-        if self.metric_ == "mean_gap" and self.knows_groups_:
-            low_high = self._audited(validation)
-        self.frontier_[["low", "high"]] = low_high
+        assert self.number_ is not None
+        self.frontier_[["low", "high"]] = np.nan
+        if self.metric_ == "mean_gap":  # of the others an audit knows no interval
+            predicted = self.number_.restored(self.fit_.predict_numbers(validation.x).double().numpy())
+            codes = StatedGroups(validation.a_obs.numpy(), self.attributes_).codes
+            ends = intervals_of_members(predicted, codes, self.attributes_.group_names)
+            self.frontier_[["low", "high"]] = ends
         self.selected_ = select_number(self.fit_.lambdas, members, self.metric_)
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
         elif self.max_disparity is not None:
             self.selected_ = self._weighed_within(self.max_disparity, or_fairest=True)
-
-    def _audited(self, validation: Observed) -> np.ndarray:
-        """Ends of 90 % intervals of the difference of mean predictions, (members, 2), by rows that state."""
-        assert self.number_ is not None
-        codes = StatedGroups(validation.a_obs.numpy(), self.attributes_).codes
-        ends = []
-        for predicted in self.number_.restored(self.fit_.predict_numbers(validation.x).double().numpy()):
-            _, largest = compare_groups(predicted, codes, self.attributes_.group_names, 0.9)
-            ends.append((np.nan, np.nan) if largest is None else (largest["low"], largest["high"]))
-        return np.array(ends)
 
     def select(self, max_disparity: float | None = None, *, lambda_: float | None = None) -> Self:
         """Select the member that predicts from now on.
@@ -330,18 +287,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
 
     @torch.no_grad()
     def predict(self, X: Any) -> np.ndarray:
-        """E_f[y|x], the mean of the selected member's density.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-
-        Returns
-        -------
-        ndarray, (rows,)
-            Predictions in the unit of y.
-        """
+        """E_f[y|x] of each row of X in the unit of y, the mean of the selected member's density, (rows,)."""
         model = self._as_fitted()
         assert model.number_ is not None
         found = model.fit_.predict_numbers(model._encoded(X))[model.selected_]
@@ -349,19 +295,9 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
 
     @torch.no_grad()
     def predict_interval(self, X: Any, confidence: float = 0.9) -> np.ndarray:
-        """The interval between two quantiles of the density P_f(y|x), as it was trained.
+        """Ends, (rows, 2), of the interval with this probability under the density P_f(y|x), as trained.
 
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-        confidence : float
-            Probability of the interval.
-
-        Returns
-        -------
-        ndarray, (rows, 2)
-            Its ends in the unit of y.
+        They are quantiles that leave equal probabilities on both sides, in the unit of y.
         """
         require(0 < confidence < 1, f"confidence must be within (0, 1), got {confidence}.")
         model = self._as_fitted()

@@ -3,7 +3,8 @@
 A risk is composed of a rate and a gap over cell sums (:mod:`.gaps`) or is the user's own
 (:mod:`.custom`). Its expectation takes an imputation of the unstated groups and labels
 (:mod:`.imputers`, :mod:`.label_propagation`), softened decisions (:mod:`.relaxations`) and an estimator
-(:mod:`.expectation`, :mod:`.smooth_penalty`); :mod:`.risk_loss` combines them.
+(:mod:`.expectation`, :mod:`.smooth_penalty`); :mod:`.risk_loss` combines them. Of predicted numbers risks are
+those of :mod:`.number_gaps`, and :mod:`.number_loss` combines them.
 """
 
 from pyro_fairvae.risks.custom import CustomRisk, register

@@ -113,13 +113,7 @@ class FactoredGuide(nn.Module):
         with pyro.plate("members", self.encoder.count, dim=-2):
             for site in self.prevalence_sites:
                 pyro.sample(site, self.sites.distribution(site))
-            channel_a = self._sample_channel(self.channel_a)
-            withholding = None
-            if self.conditions is not None:
-                site = self.channel_a.withholding_site
-                withholding = pyro.sample(site, self.sites.distribution(site)).squeeze(-3)
-            channel_y = self._sample_channel(self.channel_y)
-            encoding = self.encode(batch, channel_a.squeeze(-3), channel_y.squeeze(-3), withholding)
+            encoding = self.encode(batch, *self._channels())
             part = encoding if batch.elbo_rows is None else encoding.first(batch.elbo_rows)
             with rows_of_elbo(batch):
                 pyro.sample("z", dist.Normal(part.heads.z_loc, part.heads.z_scale).to_event(1))
@@ -170,6 +164,16 @@ class FactoredGuide(nn.Module):
     def channel_mean(self, channel: Channel) -> Tensor:
         """Posterior mean of P(observed | latent), (members, values, outcomes)."""
         return channel.matrix([self.sites.mean(site) for site in channel.sites]).squeeze(-3)
+
+    def _channels(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Draws of P(ã|a) and P(ỹ|y), (members, values, outcomes), and of w, if there are conditions."""
+        channel_a = self._sample_channel(self.channel_a)
+        withholding = None
+        if self.conditions is not None:
+            site = self.channel_a.withholding_site
+            withholding = pyro.sample(site, self.sites.distribution(site)).squeeze(-3)
+        channel_y = self._sample_channel(self.channel_y)
+        return channel_a.squeeze(-3), channel_y.squeeze(-3), withholding
 
     def _sample_channel(self, channel: Channel) -> Tensor:
         """A draw of P(observed | latent), (members, 1, values, outcomes)."""

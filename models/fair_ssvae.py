@@ -106,22 +106,18 @@ class FairSSVAE(nn.Module):
         withholding = () if self.conditions is None else (self.channel_a.withholding_site,)
         return (*self.channel_a.sites, *withholding, *self.channel_y.sites)
 
+    @property
+    def smooth_channels(self) -> tuple[Channel, ...]:
+        """The channels with a factor of their bends."""
+        return (self.channel_a,) if self.channel_a.ordered else ()
+
     def forward(self, batch: Batch) -> None:
         pyro.module("model", self)
         plate = rows_of_elbo(batch)
         batch = batch.of_elbo()
         with pyro.plate("members", self.decoder.count, dim=-2):
             pi_y, pi_a = self._sample_prevalence()
-            channel_a = self._sample_channel(self.channel_a)
-            if self.channel_a.ordered:
-                ratios = channel_a[..., -1].log() - channel_a.diagonal(dim1=-2, dim2=-1).log()
-                bends = self.channel_a.log_smoothness(ratios, torch.zeros_like(ratios))
-                pyro.factor(self.channel_a.smoothness_site, bends)
-            cell = self.channel_a.cell(batch.x) if self.channel_a.crossed else None
-            if self.conditions is not None:
-                channel_a = self._tilted(channel_a, self.conditions, batch.x, cell)
-            elif cell is not None:
-                channel_a = self.channel_a.in_cell(channel_a.squeeze(-3), cell)
+            channel_a = self._channel_of_rows(batch)
             channel_y = self._sample_channel(self.channel_y)
             with plate:
                 z = pyro.sample("z", self._standard_normal())
@@ -181,6 +177,21 @@ class FairSSVAE(nn.Module):
                 for row, site in enumerate(channel.sites)
             ]
         )
+
+    def _channel_of_rows(self, batch: Batch) -> Tensor:
+        """P(ã | a), as of all rows or of each; with the label in v, or crossed with it, of each class."""
+        channel_a = self._sample_channel(self.channel_a)
+        self._smooth(self.channel_a, channel_a)
+        cell = self.channel_a.cell(batch.x) if self.channel_a.crossed else None
+        if self.conditions is not None:
+            return self._tilted(channel_a, self.conditions, batch.x, cell)
+        return channel_a if cell is None else self.channel_a.in_cell(channel_a.squeeze(-3), cell)
+
+    def _smooth(self, channel: Channel, matrix: Tensor) -> None:
+        """The factor of an ordered channel's bends."""
+        if channel.ordered:
+            ratios = matrix[..., -1].log() - matrix.diagonal(dim1=-2, dim2=-1).log()
+            pyro.factor(channel.smoothness_site, channel.log_smoothness(ratios, torch.zeros_like(ratios)))
 
     def _tilted(self, channel_a: Tensor, conditions: Conditions, x: Tensor, cell: Tensor | None) -> Tensor:
         """P(ã | a, v), (members, rows, groups, outcomes); with the label in v its classes follow the rows."""

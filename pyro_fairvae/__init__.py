@@ -6,8 +6,9 @@ The public interface is what ``pyro_fairvae.__all__`` lists, imported from here:
 
 Tables of one's own
     :class:`FairSSVAEClassifier` (scikit-learn's interface; ``FairSSVAEClassifier.load`` opens a saved model
-    folder), :class:`FairDecisions` (any classifier, settled to targets), :func:`audit` and its result
-    :class:`Audit`, :func:`monitor` (audits of one period after another, and a test for change).
+    folder), :class:`FairSSVAERegressor` (outcomes that are numbers), :class:`FairDecisions` (any classifier,
+    settled to targets), :func:`audit` and its result :class:`Audit`, :func:`monitor` (audits of one period
+    after another, and a test for change).
 Folders of ``fairvae train`` and ``fairvae fit``
     :func:`load` opens one as a :class:`StoredModel`, and trains nothing.
 Research
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyro_fairvae.data import load as load_dataset
     from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
     from pyro_fairvae.estimator.fair_decisions import FairDecisions
+    from pyro_fairvae.estimator.regressor import FairSSVAERegressor
     from pyro_fairvae.evaluation.members import evaluate_members
     from pyro_fairvae.evaluation.metrics import evaluate
     from pyro_fairvae.inference.fit_result import Fit
@@ -71,6 +73,7 @@ __all__ = [
     "ChannelDraws",
     "FairDecisions",
     "FairSSVAEClassifier",
+    "FairSSVAERegressor",
     "Fit",
     "InputError",
     "Missingness",
@@ -107,6 +110,7 @@ _DEFINED_IN = {
     "ChannelDraws": "pyro_fairvae.posterior.channel_draws",
     "FairDecisions": "pyro_fairvae.estimator.fair_decisions",
     "FairSSVAEClassifier": "pyro_fairvae.estimator.classifier",
+    "FairSSVAERegressor": "pyro_fairvae.estimator.regressor",
     "Fit": "pyro_fairvae.inference.fit_result",
     "InputError": "pyro_fairvae.base.errors",
     "Missingness": "pyro_fairvae.data",

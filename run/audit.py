@@ -30,7 +30,7 @@ from pyro_fairvae.run.user_table import (
     withholding_depends_on,
 )
 
-from pyro_fairvae.auditing import DEPENDS_ON, audit
+from pyro_fairvae.auditing import DEPENDS_ON, audit, audit_numbers
 from pyro_fairvae.auditing.local_law import BY
 from pyro_fairvae.auditing.sensitivity import TOLERANCE
 from pyro_fairvae.base.documents import write_sealed
@@ -38,6 +38,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
+from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.report.text import check_in_words
 
 
@@ -111,6 +112,9 @@ def run(arguments: argparse.Namespace) -> None:
     )
     model, table = open_model(arguments, named)
     labels, decided, stated = roles_of(arguments, model, table)
+    if isinstance(model, FairSSVAERegressor):
+        _audit_numbers(arguments, model, labels, decided, stated)
+        return
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
     depending = arguments.withholding_depends_on
@@ -138,6 +142,32 @@ def run(arguments: argparse.Namespace) -> None:
         depends_on = listed(depending or "") or withholding_depends_on(model)
         says = check_in_words(result.check, depends_on, "Audit")
         result = replace(result, check={**result.check, "says": says})
+    print(result)
+    if arguments.out is not None:
+        print(f"\nThe whole audit is in {arguments.out}")
+
+
+def _audit_numbers(
+    arguments: argparse.Namespace,
+    model: FairSSVAERegressor,
+    outcomes: pd.Series,
+    predicted: pd.Series,
+    stated: pd.DataFrame,
+) -> None:
+    """Print, and keep, an audit of predicted numbers."""
+    of_classes = ("scores", "local_law_144", "sensitivity", "pos_label", "withholding_depends_on")
+    given = [name for name in of_classes if getattr(arguments, name)]
+    given += ["depends_on"] if arguments.depends_on != DEPENDS_ON[0] else []
+    flags = ", ".join("--" + name.replace("_", "-") for name in given)
+    require(
+        not given,
+        f"{flags}: for decisions between classes only. The model predicts a number, whose audit assumes that "
+        f"withholding depends on the group alone; leave {flags} out.",
+    )
+    known = model.attributes_ if model.knows_groups_ and not arguments.group else None
+    result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=arguments.confidence)
+    if arguments.out is not None:
+        write_sealed(arguments.out, result.to_dict())
     print(result)
     if arguments.out is not None:
         print(f"\nThe whole audit is in {arguments.out}")

@@ -1,4 +1,5 @@
-"""Fit a fair classifier to your own table, in which groups and labels may have gaps.
+"""Fit a fair classifier, or a fair predictor of a number, to your own table, in which groups and labels may
+have gaps.
 
 The folder given by --out receives the model (JSON and safetensors files, which hold no code) and
 audit.json, an audit of rows that were kept out of fitting. The values of a column decide whether it is
@@ -13,6 +14,7 @@ Examples:
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
+  fairvae fit people.csv --label hours-per-week --group sex --task regression --out model
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from pyro_fairvae.base.options import options_of
 from pyro_fairvae.decisions.targets import DEPENDENCE_TARGETS, TARGETS
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
+from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.estimator.table_classifier import DEFAULT_RISK
 from pyro_fairvae.nn.trunks import trunk_names
 from pyro_fairvae.report import (
@@ -38,10 +41,12 @@ from pyro_fairvae.report import (
     channels_table,
     curve_table,
     frontier_table,
+    number_frontier_table,
     rate_lines,
     rows_judged_on,
     suggestion_table,
 )
+from pyro_fairvae.risks import NUMBER_RISKS
 from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.studies.config import TrainConfig
 from pyro_fairvae.studies.user_fit import fit_table
@@ -58,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group-levels", type=int, metavar="N",
         help="the group is a number, such as age: cut it into at most N levels, along which withholding "
         "changes smoothly (16 suits most; default: values are groups)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--task", default="classification", choices=("classification", "regression"),
+        help="whether the label has classes or is a number (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the model")
     parser.add_argument("--missing", default="", metavar="WORD,…", help="further words that mean not stated")
@@ -86,7 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--risk", metavar="NAME",
-        help=f"{trained['risk'].help} (default: {DEFAULT_RISK}, or {RISK_OF_NUMBERS} with --group-levels)",
+        help=f"{trained['risk'].help} (default: {DEFAULT_RISK}, or {RISK_OF_NUMBERS} with --group-levels); "
+        f"of labels that are numbers {', '.join(NUMBER_RISKS)} (default: {FairSSVAERegressor().risk})",
     )  # fmt: skip
     members = parser.add_mutually_exclusive_group()
     members.add_argument(
@@ -129,7 +139,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     device = prepare(arguments)
-    model = ESTIMATORS[arguments.estimator](arguments, str(device))
+    numbers = arguments.task == "regression"
+    model = (_regressor if numbers else ESTIMATORS[arguments.estimator])(arguments, str(device))
     with warnings_in_words():
         fitted = fit_table(
             arguments.data,
@@ -147,7 +158,8 @@ def run(arguments: argparse.Namespace) -> None:
             report=report,
             report_gaps=_report_gaps,
         )
-    print(frontier_table(fitted.frontier, model.selected_, model.metric_, rows_judged_on(model.summary_)))
+    table = number_frontier_table if numbers else frontier_table
+    print(table(fitted.frontier, model.selected_, model.metric_, rows_judged_on(model.summary_)))
     print(f"\n{_withholding(model)}")
     if arguments.suggest:
         print(f"\n{suggestion_table(model.posterior_['check'])}")
@@ -171,9 +183,28 @@ def _words(numbers: Sequence[float]) -> str:
     return ",".join(f"{number:g}" for number in numbers)
 
 
+def _regressor(arguments: argparse.Namespace, device: str) -> FairSSVAERegressor:
+    named = ("--targets", "--trunk", "--group-levels")
+    given = [flag for flag in named if getattr(arguments, flag[2:].replace("-", "_"))]
+    given += ["--estimator"] if arguments.estimator != "vae" else []
+    require(not given, f"{', '.join(given)}: for labels with classes only; leave out with --task regression.")
+    weights, defaults = _numbers("lambdas", arguments.lambdas), FairSSVAERegressor()
+    return FairSSVAERegressor(
+        **({} if arguments.risk is None else {"risk": arguments.risk}),
+        lambdas=defaults.lambdas if weights is None else weights,
+        max_disparity=arguments.max_disparity,
+        epochs=arguments.epochs,
+        withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
+        proxies=tuple(listed(arguments.proxy)),
+        options=_options(arguments.options) or None,
+        device=device,
+        verbose=int(not arguments.quiet),
+    )
+
+
 def _network(arguments: argparse.Namespace, device: str) -> FairSSVAEClassifier:
     return FairSSVAEClassifier(
-        risk=arguments.risk,
+        risk=arguments.risk or FairSSVAEClassifier().risk,
         targets=_numbers("targets", arguments.targets),
         lambdas=_numbers("lambdas", arguments.lambdas),
         max_disparity=arguments.max_disparity,
@@ -195,7 +226,7 @@ def _boosting(arguments: argparse.Namespace, _: str) -> FairDecisions:
         f"{', '.join(given)}: for networks only; leave out, or use --estimator vae.",
     )
     return FairDecisions(
-        risk=arguments.risk,
+        risk=arguments.risk or FairDecisions().risk,
         targets=_numbers("targets", arguments.targets),
         max_disparity=arguments.max_disparity,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),

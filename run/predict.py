@@ -1,7 +1,8 @@
 """Decide about the rows of a table by a model of ``fairvae fit``, or of ``fairvae train`` on a table.
 
 Writes a CSV file with the decision, P(class | row) as trained and, with --groups, P(group | row). Decisions
-are adjusted for fairness, so a decision need not be the likeliest class. Columns that the model does not know
+are adjusted for fairness, so a decision need not be the likeliest class. A model that
+predicts a number writes it, with the ends of a 90 % interval. Columns that the model does not know
 are ignored; categories that were not in the training data are treated as unknown.
 
 With --rule the rows are decided together, to a low expected error and unfairness of this table; groups are
@@ -37,6 +38,7 @@ from pyro_fairvae.base.files import write_frame
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_files import FORMATS, ending_of, read_words, take_columns
+from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.evaluation.joint_decisions import DecidedTogether, JointRule
 from pyro_fairvae.report import members_in_words, together_table
 
@@ -83,6 +85,9 @@ def run(arguments: argparse.Namespace) -> None:
         not twice, f"{', '.join(map(repr, twice))} cannot be kept: predictions have a column of that name."
     )
     features = features_of(model, table)
+    if isinstance(model, FairSSVAERegressor):
+        _write_numbers(arguments, model, features, kept, titles)
+        return
     with warnings_in_words():
         together = _together(model, table, features, groups, options) if options else None
         decided = model.predict(features) if together is None else together.decisions
@@ -117,9 +122,32 @@ def _together(
     return model.decide_together(features, stated, report=report, **options)
 
 
+def _write_numbers(
+    arguments: argparse.Namespace,
+    model: FairSSVAERegressor,
+    features: pd.DataFrame,
+    kept: pd.DataFrame,
+    titles: list[str],
+) -> None:
+    """Predicted numbers, their intervals and, if asked for, P(group | row)."""
+    with warnings_in_words():
+        predicted = model.predict(features)
+    columns = [pd.DataFrame(predicted), pd.DataFrame(model.predict_interval(features))]
+    if arguments.groups:
+        columns.append(pd.DataFrame(model.predict_groups_proba(features)))
+    numbers = pd.concat(columns, axis=1).set_axis(titles, axis=1)
+    write_frame(arguments.out, pd.concat([kept, numbers.map("{:.6g}".format)], axis=1))
+    print(
+        f"{len(features)} rows predicted by the member at λ = {model.fit_.lambdas[model.selected_]:g} "
+        f"(mean {predicted.mean():.6g}); they are in {arguments.out}"
+    )
+
+
 def _titles(model: Estimator, groups: bool) -> list[str]:
     """Column titles: decision, P of each class, P of each group, which may share the name of a class."""
     titles = ["decision", *(f"P({word_of(label)})" for label in model.classes_)]
+    if isinstance(model, FairSSVAERegressor):
+        titles = ["prediction", "low", "high"]
     if groups:
         require(model.knows_groups_, "the model was fitted without groups; leave out --groups.")
         named = ", ".join(model.attributes_.names)

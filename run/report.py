@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyro_fairvae.run.user_table import check_writable, warnings_in_words
 
-from pyro_fairvae.auditing import Audit
+from pyro_fairvae.auditing import Audit, NumberAudit
 from pyro_fairvae.base.folders import is_current_file
 from pyro_fairvae.report import write_model_page
 from pyro_fairvae.storage.model_folder import AUDIT, PAGE
@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> None:
     out = arguments.out or arguments.model / PAGE
     path = arguments.audit or arguments.model / AUDIT
     check_writable(out, arguments.model, path)
-    audit = Audit.read(path) if arguments.audit or is_current_file(path) else None
+    read = Audit.read if model.number is None else NumberAudit.read
+    audit = read(path) if arguments.audit or is_current_file(path) else None
     with warnings_in_words():
         write_model_page(out, model, audit, str(arguments.model))
     print(f"The report is {out}")

@@ -21,11 +21,12 @@ from pyro_fairvae.data.table_files import read_table
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.loading import load_estimator
+from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.estimator.table_classifier import WithholdingWarning
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.storage.model_folder import MODEL, RUN
 
-Estimator = FairSSVAEClassifier | FairDecisions
+Estimator = FairSSVAEClassifier | FairDecisions | FairSSVAERegressor
 
 
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
@@ -60,10 +61,8 @@ def open_model(arguments: argparse.Namespace, names: Sequence[str] = ()) -> tupl
     device: torch.device = prepare(arguments)
     model = load_estimator(arguments.model, str(device))
     if arguments.lambda_ is not None:
-        require(
-            isinstance(model, FairSSVAEClassifier), "members have targets and no λ; give --max-disparity."
-        )
-        assert isinstance(model, FairSSVAEClassifier)
+        require(not isinstance(model, FairDecisions), "members have targets and no λ; give --max-disparity.")
+        assert not isinstance(model, FairDecisions)
         model.select(lambda_=arguments.lambda_)
     elif arguments.max_disparity is not None:
         model.select(arguments.max_disparity)

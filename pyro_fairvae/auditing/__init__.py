@@ -6,6 +6,7 @@
 """
 
 from pyro_fairvae.auditing.auditing import AUDITED, DEPENDS_ON, audit
+from pyro_fairvae.auditing.number_audit import NumberAudit, audit_numbers
 from pyro_fairvae.auditing.result import Audit
 
-__all__ = ["AUDITED", "DEPENDS_ON", "Audit", "audit"]
+__all__ = ["AUDITED", "DEPENDS_ON", "Audit", "NumberAudit", "audit", "audit_numbers"]

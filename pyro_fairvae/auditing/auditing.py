@@ -142,6 +142,10 @@ def audit(
         X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba,
         scores=scores,
     )  # fmt: skip
+    require(
+        getattr(model, "number_", None) is None,
+        "the model predicts a number, and audit is for classes; use pyro_fairvae.auditing.audit_numbers.",
+    )
     rows, attributes, classes = code_rows(
         y_true, y_pred, sensitive_features, missing_values, model, group_levels
     )

@@ -12,12 +12,13 @@ import pandas as pd
 import torch
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import code_labels, is_missing, word_of
+from pyro_fairvae.data.coded_columns import is_missing, word_of
 from pyro_fairvae.data.number_groups import code_sensitive
 from pyro_fairvae.data.splits import stratified_share
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import UNAVAILABLE, Attributes
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.schema.observed import Observed
 
 
@@ -25,7 +26,8 @@ from pyro_fairvae.schema.observed import Observed
 class CodedTable:
     """Features, and the stated label and group of each row as codes; the last code is ∅.
 
-    ``u`` are encoded proxies of the group, and ``proxies`` is their encoder.
+    ``u`` are encoded proxies of the group, and ``proxies`` is their encoder. Where the label is a number,
+    classes are its levels, and ``outcome`` is it, standardised.
     """
 
     x: Floats
@@ -36,6 +38,8 @@ class CodedTable:
     attributes: Attributes
     u: Floats | None = None
     proxies: TableEncoder | None = None
+    number: NumberOutcome | None = None
+    outcome: np.ndarray | None = None
 
     def observed(self, rows: Integers | slice = slice(None)) -> Observed:
         """Some of the rows, or all, as a table for training."""
@@ -50,6 +54,8 @@ class CodedTable:
             tuple(word_of(label) for label in self.classes),
             None if self.u is None else torch.from_numpy(self.u[rows]),
             None if self.proxies is None else self.proxies.columns,
+            self.number,
+            None if self.outcome is None else torch.from_numpy(self.outcome[rows]).to(torch.float32),
         )
 
     def parts(self, share: float, seed: int) -> tuple[Integers, Integers]:
@@ -61,7 +67,8 @@ class CodedTable:
     def digest(self) -> str:
         """A hash of all rows, by which a checkpoint recognises its data."""
         digest = hashlib.sha256()
-        for part in (self.x, self.y_obs, self.a_obs, *(() if self.u is None else (self.u,))):
+        optional = [part for part in (self.u, self.outcome) if part is not None]
+        for part in (self.x, self.y_obs, self.a_obs, *optional):
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
@@ -83,26 +90,31 @@ class CodedTable:
 
 def stated_rows(
     x: torch.Tensor,
-    y: Any,
     sensitive_features: Any,
     encoder: TableEncoder,
     classes: np.ndarray,
     attributes: Attributes,
     missing_values: Sequence[Any] = (),
+    recorded: tuple[Integers, np.ndarray | None] | None = None,
+    number: NumberOutcome | None = None,
 ) -> Observed:
     """Encoded rows of a model's table, with labels and groups, where they are given, as the model knows them.
 
-    ``x`` may have further columns, which are left out.
+    ``x`` may have further columns, which are left out. ``recorded`` are codes of labels and, where they are
+    numbers, these, standardised.
     """
+    outcome = None if number is None else np.zeros(len(x))
     y_obs, a_obs = np.full(len(x), len(classes)), np.full(len(x), attributes.outcomes - 1)
-    if y is not None:
-        y_obs, _ = code_labels(y, classes)
+    if recorded is not None:
+        y_obs, outcome = recorded
         require(len(y_obs) == len(x), f"X has {len(x)} rows, but y {len(y_obs)}.")
     if sensitive_features is not None:
         a_obs = code_sensitive(sensitive_features, missing_values, attributes).outcomes
         require(len(a_obs) == len(x), f"X has {len(x)} rows, but sensitive_features {len(a_obs)}.")
-    width = encoder.columns.width
-    return CodedTable(x[:, :width].numpy(), y_obs, a_obs, encoder, classes, attributes).observed()
+    known = x[:, : encoder.columns.width].numpy()
+    return CodedTable(
+        known, y_obs, a_obs, encoder, classes, attributes, number=number, outcome=outcome
+    ).observed()
 
 
 def _described(table: pd.DataFrame, encoder: TableEncoder, kind: str = "{}") -> list[dict[str, Any]]:

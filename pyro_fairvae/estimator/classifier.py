@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,22 +13,18 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
-from tqdm import tqdm
 
 from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.devices import resolve_device
-from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.files import make_folder
-from pyro_fairvae.base.options import build, flatten
+from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.options import flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
 from pyro_fairvae.channels.priors import sketched_channel
-from pyro_fairvae.data.given_rows import in_one_order
-from pyro_fairvae.data.table_encoder import names_of
-from pyro_fairvae.data.user_table import stated_rows
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import check_targets, default_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
-from pyro_fairvae.estimator.state import restore_estimator, restored_fit
+from pyro_fairvae.estimator.network_estimator import NetworkEstimator, weights_of
+from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import (
     random_seed,
@@ -42,30 +37,16 @@ from pyro_fairvae.evaluation.selection import (
     select,
     select_target,
 )
-from pyro_fairvae.inference import checkpoint
-from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.settings import INTERVALS, Settings
-from pyro_fairvae.inference.settling import check_refined, fit_to_targets
-from pyro_fairvae.inference.training import Progress, check_lambdas, fit
+from pyro_fairvae.inference.settings import INTERVALS
+from pyro_fairvae.inference.settling import check_refined
+from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.nn.trunks import chosen_trunk
-from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
-from pyro_fairvae.posterior.stored_draws import keep_draws
-from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
 from pyro_fairvae.risks import RISKS
-from pyro_fairvae.schema.observed import Columns, Imputation, Observed
-from pyro_fairvae.storage.contents import fit_content
-from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
-
-BATCHES = 24  # fewest in an epoch, given enough rows
-# If epochs is not given, the fewest, and the fewest steps of a fit. Trees leave less to learn: more epochs
-# overfit.
-EPOCHS = {"mlp": (25, 600), "boosted": (10, 240)}
-MOST_EPOCHS = 200
-ENOUGH = 40  # training rows from which intervals can be cross-fitted
-MOST_INPUTS = 8192  # of a network; tables with more columns than that have no numbers in pieces
+from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.storage.stored_model import StoredModel, restoring
 
 
-class FairSSVAEClassifier(TableClassifier):
+class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
     r"""A classifier that is fair to groups which only some rows state.
 
     One fit gives a *frontier* of members, from the most accurate to the fairest: one for each target, the
@@ -244,13 +225,6 @@ class FairSSVAEClassifier(TableClassifier):
         self.checkpoint = checkpoint
         self.callback = callback
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
-
     _judged_rows: JudgedRows | None
 
     def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
@@ -299,6 +273,10 @@ class FairSSVAEClassifier(TableClassifier):
         device = resolve_device(self.device)
         table = given.coded
         seed = random_seed(self.random_state)
+        require(
+            self.max_disparity is None or 0 <= self.max_disparity <= 1,
+            f"max_disparity must be within [0, 1], got {self.max_disparity}.",
+        )
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
         settings = self._settings(train.rows, table.encoder.columns)
@@ -344,79 +322,11 @@ class FairSSVAEClassifier(TableClassifier):
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
 
-    def _train(
-        self,
-        train: Observed,
-        validation: Observed,
-        targets: tuple[float, ...],
-        lambdas: tuple[float, ...],
-        fold: torch.Tensor,
-        settings: Settings,
-        seed: int,
-        device: torch.device,
-        config: dict[str, Any],
-        imputation: Imputation | None,
-    ) -> Fit:
-        """Train with a progress bar and, if requested, a checkpoint, which stores ``config``."""
-        path = None if self.checkpoint is None else Path(self.checkpoint)
-        state = None
-        if path is not None:
-            make_folder(path.parent)
-            state = checkpoint.load(path, config) if path.exists() else None
-
-        def after_epoch(done: Progress) -> None:
-            if path is not None:
-                checkpoint.save(path, config, done.state())
-            bar.update()
-            if self.callback is not None:
-                self.callback(done)
-
-        with tqdm(
-            total=settings.epochs, initial=state["epoch"] if state else 0, unit="epoch", desc="fitting",
-            disable=not self.verbose, file=sys.stderr,
-        ) as bar:  # fmt: skip
-            if targets:
-                return fit_to_targets(
-                    train, validation, targets, fold, settings, seed, device, after_epoch, state,
-                    imputation=imputation,
-                )  # fmt: skip
-            return fit(
-                train, validation, lambdas, settings, seed, device, after_epoch=after_epoch, state=state,
-                imputation=imputation,
-            )  # fmt: skip
-
-    def _settings(self, rows: int, columns: Columns) -> Settings:
-        require(
-            self.max_disparity is None or 0 <= self.max_disparity <= 1,
-            f"max_disparity must be within [0, 1], got {self.max_disparity}.",
-        )
-        power = 2 ** round(math.log2(max(rows / BATCHES, 1)))
-        batch = min(max(power, 32), 1024) if self.batch is None else self.batch
-        steps = math.ceil(rows / max(batch, 1))
-        fewest, fewest_steps = EPOCHS.get(self.trunk, EPOCHS["mlp"])
-        epochs = min(max(fewest, math.ceil(fewest_steps / steps)), MOST_EPOCHS)
-        parameters = {
-            "risk": self._chosen_risk(),
-            "epochs": epochs if self.epochs is None else self.epochs,
-            "batch": batch,
-            "hidden": self.hidden,
-            "layers": self.layers,
-            "trunk": self.trunk,
-            "pieces": min(Settings().pieces, max(0, MOST_INPUTS - columns.width) // max(columns.numbers, 1)),
-            "intervals": self.intervals,
-            "withholding_depends_on": names_of(self.withholding_depends_on),
-        }
-        if self.thresholds is not None:
-            parameters["thresholds"] = self.thresholds
-        given = dict(self.options or {})
+    def _further_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        further: dict[str, Any] = {} if self.thresholds is None else {"thresholds": self.thresholds}
         if self.group_levels is not None and self.lambdas is not None and _is_dependence(self._chosen_risk()):
-            parameters["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
-        twice = sorted((parameters.keys() - {"pieces"}) & given.keys())
-        require(
-            not twice,
-            f"{', '.join(twice)} given in options, but is a parameter of the estimator; set the parameter.",
-        )
-        return build(Settings, parameters | given)
+            further["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
+        return further
 
     def _members(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Targets, or weights λ."""
@@ -427,35 +337,7 @@ class FairSSVAEClassifier(TableClassifier):
         if self.lambdas is None:
             of_risk = default_targets(RISKS.get(self._chosen_risk()))
             return check_targets(of_risk if self.targets is None else self.targets), ()
-        try:
-            lambdas = tuple(map(float, self.lambdas))
-        except (TypeError, ValueError) as reason:
-            raise InputError(
-                f"lambdas must be numbers, one for each member, got {self.lambdas!r}."
-            ) from reason
-        check_lambdas(lambdas)
-        return (), lambdas
-
-    def _posterior(
-        self, train: Observed, seed: int, withholding: dict[str, Calibrated] | None
-    ) -> tuple[PosteriorSummary, dict[str, np.ndarray]]:
-        """Who withholds, unless it is known; intervals are cross-fitted if this is requested and possible."""
-        wanted = self.fit_.settings.kind_of_intervals == "calibrated"
-        reason = ""
-        if train.rows < ENOUGH:
-            reason = f"there are {train.rows} training rows, and cross-fitting needs {ENOUGH}"
-        elif not bool((train.a_obs < train.group_attributes.outcomes - 1).any()):
-            reason = "no training row states a group"
-        calibrated = withholding if wanted else None
-        if calibrated is None and wanted and not reason:
-            calibrated = calibrate_fit(self.fit_, train, [seed])
-        posterior = summarise(self.fit_, calibrated)
-        if wanted and reason:
-            posterior["describes"] += ", which are taken as certain: intervals are too narrow"
-            posterior["warnings"].append(
-                f"intervals take h(a|x) and g(y|x) as certain and are too narrow: {reason}."
-            )
-        return posterior, keep_draws(self.fit_, calibrated)
+        return (), weights_of(self.lambdas)
 
     def _judge(self, validation: Observed, believed: torch.Tensor | None) -> None:
         """The frontier on held-out rows, judged by P(y, a|row) as ``believed``, or as the fit imputes it."""
@@ -531,9 +413,7 @@ class FairSSVAEClassifier(TableClassifier):
         )
         if lambda_ is not None:
             require(self.fit_.targets is None, "members have targets and no λ; give max_disparity.")
-            known = list(self.fit_.lambdas)
-            require(lambda_ in known, f"no member has λ = {lambda_}; there are {known}.")
-            self.selected_ = known.index(lambda_)
+            self.selected_ = self._with_lambda(lambda_)
         elif confidence is not None and max_disparity is not None:
             require(
                 self.knows_groups_, "the model was fitted without sensitive_features and knows no groups."
@@ -548,23 +428,7 @@ class FairSSVAEClassifier(TableClassifier):
         if self.fit_.targets is not None:
             require(0 < limit <= 1, f"max_disparity must be within (0, 1], got {limit}.")
             return self._at_target(limit)
-        disparity = self.frontier_["disparity"].fillna(np.inf)
-        within = self.frontier_[disparity <= limit]
-        if len(within):
-            return int(within["error"].idxmin())
-        fairest = int(disparity.idxmin())
-        least = f"{disparity[fairest]:.3f}" if np.isfinite(disparity[fairest]) else "an unknown disparity"
-        require(
-            or_fairest,
-            f"no member has a disparity of at most {limit} on held-out rows; the fairest, at λ = "
-            f"{self.frontier_['lambda'][fairest]:g}, has {least}. Fit with larger lambdas.",
-        )
-        warnings.warn(
-            f"no member has a disparity of at most {limit} on held-out rows; the fairest is selected, with "
-            f"{least}.",
-            stacklevel=4,
-        )
-        return fairest
+        return self._weighed_within(limit, or_fairest)
 
     @property
     def thresholds_(self) -> np.ndarray:
@@ -605,113 +469,24 @@ class FairSSVAEClassifier(TableClassifier):
         logits = [heads.class_logits[model.selected_].cpu() for heads in heads_of_rows]
         return torch.cat(logits).double().softmax(-1).numpy()
 
-    @torch.no_grad()
-    def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:
-        """P(a|x), or P(a|x, ã), by the features alone: proxies are not looked at.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, (rows, columns)
-            Features, with the same columns as in ``fit``.
-        sensitive_features : array-like or DataFrame, optional
-            The stated groups ã, with gaps. With them, withholding is informative, too: P(a|x, ã) ∝ P(a|x)
-            P(ã|a), and stated groups are certain.
-
-        Returns
-        -------
-        ndarray, (rows, groups)
-            In the order of ``groups_``.
-
-        Raises
-        ------
-        InputError
-            If the model was fitted without groups, or a stated group is unknown to it.
-        """
-        model = self._as_fitted()
-        model._require_groups()
-        X, sensitive_features = in_one_order(X=X, sensitive_features=sensitive_features)
-        x, member = model._encoded(X), model.selected_
-        program = model.fit_.at_chosen_epoch()
-        if sensitive_features is None:
-            scores = [heads.group_logits[member].softmax(-1) for heads in program.heads(x)]
-            return torch.cat(scores).double().cpu().numpy()
-        table = model._observed(x, None, sensitive_features).to(model.fit_.device, model.fit_.dtype)
-        pieces = [encoding.log_joint_a[member].softmax(-1) for _, encoding in program.encode(table)]
-        return torch.cat(pieces).double().cpu().numpy()
-
-    def observed(self, X: Any, y: Any = None, sensitive_features: Any = None) -> Observed:
-        """Rows in the form that ``fit_`` takes, with labels and groups if they are given.
-
-        Labels and groups have gaps where none is stated; if they are not given, no row states one. Proxies
-        are left out.
-        """
-        X, y, sensitive_features = in_one_order(X=X, y=y, sensitive_features=sensitive_features)
-        return self._observed(self._encoded(X), y, sensitive_features)
-
-    def _observed(self, x: torch.Tensor, y: Any, sensitive_features: Any) -> Observed:
-        table = stated_rows(
-            x, y, sensitive_features, self.encoder_, self.classes_, self.attributes_, self.missing_values
-        )
-        return table if self.scores_ is None else replace(table, x=x, columns=self.scores_.with_scores)
-
-    def _encoded(self, X: Any) -> torch.Tensor:
-        check_is_fitted(self)
-        x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
-        return x if self.scores_ is None else self.scores_.to_rows(x)
-
-    def _decider(self) -> Fit:
-        return self.fit_
-
     def _joint(self, X: Any, sensitive_features: Any, rule: JointRule) -> JointProblem:
         table = self._observed(self._encoded(X), None, sensitive_features)
         return JointProblem.of_fit(self.fit_, self.selected_, table, rule, sensitive_features is not None)
-
-    @classmethod
-    def load(cls, folder: str | Path, device: str = "auto") -> Self:
-        """The model of a folder; no code from the folder is run, and nothing is trained.
-
-        Parameters
-        ----------
-        folder : path
-            Written by :meth:`save`, ``fairvae fit`` or ``fairvae train``.
-        device : str
-            ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
-
-        Returns
-        -------
-        FairSSVAEClassifier
-            The fitted model.
-
-        Raises
-        ------
-        InputError
-            If the folder holds no model, a damaged one, or one of images.
-        """
-        return cls.restored(load_model(Path(folder), resolve_device(device)), Path(folder))
 
     @classmethod
     def restored(cls, stored: StoredModel, folder: Path) -> Self:
         """The model that was read from a folder."""
         model = cls()
         with restoring(folder):
+            require(
+                stored.number is None,
+                "it predicts a number and knows no classes to decide on; open it by FairSSVAERegressor, or "
+                "use fairvae predict.",
+            )
             model.fit_, model.proxy_encoder_, model.scores_ = stored.fit, stored.proxies, stored.scores
             restore_estimator(model, stored)
             model._judged_rows = None
         return model
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        if "fit_" not in state:
-            return dict(state)
-        content, tensors = fit_content(self.fit_)
-        return {**state, "fit_": (content, {name: tensor.numpy() for name, tensor in tensors.items()})}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if isinstance(state.get("fit_"), tuple):
-            content, arrays = state["fit_"]
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            self.fit_ = restored_fit(self, content, tensors, torch.device("cpu"))
 
 
 def _is_dependence(risk: str) -> bool:

@@ -470,7 +470,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         if sensitive_features is not None:
             x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
             described = (self.encoder_, self.classes_, self.attributes_, self.missing_values)
-            stated = stated_rows(x, None, sensitive_features, *described).a_obs.numpy()
+            stated = stated_rows(x, sensitive_features, *described).a_obs.numpy()
             imputed = cells * self._chance_of_stating()[:, stated].T[:, None]
             imputed = imputed / imputed.sum((1, 2), keepdims=True).clip(min=1e-300)
         alone = adjusted(label, cells, self._adjustment[self.selected_]).argmax(1)

@@ -48,6 +48,7 @@ def stored_model(model: Any, decider: Fit | TreeDecisions) -> StoredModel:
         tuple(getattr(model, "feature_names_in_", ())),
         getattr(model, "proxy_encoder_", None),
         getattr(model, "scores_", None),
+        getattr(model, "number_", None),
     )
 
 
@@ -105,4 +106,4 @@ def restored_fit(
     """The fit of an estimator whose columns, classes and groups are set."""
     document = check_document(content, FitDocument, "the pickled estimator", "one of this version")
     described = (model.encoder_, model.classes_, model.attributes_)
-    return fit_from(document, tensors, *described, device, model.proxy_encoder_, model.scores_)
+    return fit_from(document, tensors, *described, device, model.proxy_encoder_, model.scores_, model.number_)

@@ -1,4 +1,4 @@
-"""What classifiers of tables have in common: checking X, deciding by scores, accuracy."""
+"""What estimators of tables have in common: checking X; and classifiers: deciding by scores, accuracy."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.storage.contents import TreeDecisions
 from pyro_fairvae.storage.stored_model import StoredModel
 
@@ -63,10 +64,10 @@ class GivenTable:
         return self.coded.summary(self.features, self.proxies) | counts
 
 
-class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
-    """A classifier whose decision is the class with the largest score."""
+class TableEstimator(BaseEstimator):
+    """What is learned from a table whose groups have gaps, and knows who withholds."""
 
-    classes_: np.ndarray
+    classes_: np.ndarray  # of the label; levels, if that is a number
     encoder_: TableEncoder
     proxy_encoder_: TableEncoder | None
     attributes_: Attributes
@@ -76,7 +77,7 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
     missing_values: Sequence[Any]
     withholding_depends_on: Sequence[str]
     proxies: Sequence[str]
-    group_levels: int | None
+    group_levels: int | None = None
     risk: str | None
 
     @abstractmethod
@@ -108,10 +109,6 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
             return self.risk
         return DEFAULT_RISK if self.group_levels is None else RISK_OF_NUMBERS
 
-    @abstractmethod
-    def _scores(self, X: Any) -> np.ndarray:
-        """The scores that decide, (rows, classes)."""
-
     @property
     def groups_(self) -> tuple[str, ...]:
         """The groups, in the order of :meth:`predict_groups_proba`; empty if none were given."""
@@ -140,6 +137,106 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
         """How often each group, and each class's label, is withheld, with 90 % intervals."""
         check_is_fitted(self)
         return withholding_rates(self.posterior_, self.knows_groups_)
+
+    @abstractmethod
+    def _decider(self) -> Fit | TreeDecisions:
+        """What decides, in the form that is stored."""
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write a folder of JSON and safetensors, from which ``load`` restores the same model.
+
+        :class:`~pyro_fairvae.FairDecisions` around another classifier than boosted trees cannot be saved so,
+        since such a folder holds no code: use :mod:`pickle` or ``joblib``.
+
+        Parameters
+        ----------
+        folder : path
+            Created if it does not exist.
+        overwrite : bool
+            Whether to replace a model in the folder.
+        """
+        self.stored().save(Path(folder), overwrite)
+
+    def stored(self) -> StoredModel:
+        """The model in the form that all commands read and write."""
+        model = self._as_fitted()
+        return stored_model(model, model._decider())
+
+    def _given_table(self, X: Any, y: Any, sensitive_features: Any, proxy_proba: Any) -> GivenTable:
+        """What ``fit`` was given, checked and coded."""
+        if y is None:
+            raise InputError("requires y to be passed, but the target y is None.")
+        X, y, sensitive_features, proxy_proba = in_one_order(
+            X=X, y=y, sensitive_features=sensitive_features, proxy_proba=proxy_proba
+        )
+        whole = as_frame(X)
+        check_names(whole)
+        proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
+        features = without_columns(whole, proxies)
+        validate_data(self, without_columns(X, proxies), skip_check_array=True)
+        y_obs, classes, number, outcome = self._coded_label(y, len(features))
+        a_obs, attributes = check_groups(
+            sensitive_features, self.missing_values, len(features), self.group_levels
+        )
+        check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
+        encoder = TableEncoder.learn(features)
+        check_number(self.group_levels, proxy_proba)
+        u_table = _proxy_table(whole, features, proxy_proba, a_obs, attributes)
+        u_encoder = None if u_table is None else TableEncoder.learn(u_table)
+        check_depends_on(depends_on, encoder)
+        u = None if u_table is None or u_encoder is None else u_encoder.encode(u_table)
+        coded = CodedTable(
+            encoder.encode(features),
+            y_obs,
+            a_obs,
+            encoder,
+            classes,
+            attributes,
+            u,
+            u_encoder,
+            number,
+            outcome,
+        )
+        return GivenTable(features, u_table, coded)
+
+    def _coded_label(
+        self, y: Any, rows: int
+    ) -> tuple[np.ndarray, np.ndarray, NumberOutcome | None, np.ndarray | None]:
+        """Codes of labels and the classes; of a number its levels, and itself, standardised."""
+        return *check_labels(y, rows), None, None
+
+    def _features(self, X: Any) -> Any:
+        """X without the proxies that it may have."""
+        if self.proxy_encoder_ is None:
+            return X
+        named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
+        # Without names, X has proxies if it has the columns of the whole table.
+        there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
+        return without_columns(X, self.proxy_encoder_.names) if there else X
+
+    def _require_groups(self) -> None:
+        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
+
+    def _frame(self, X: Any) -> pd.DataFrame:
+        """X as a table with the columns seen in fitting, by name or, where there are none, by place."""
+        frame = as_frame(X)
+        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
+        named = hasattr(self, "feature_names_in_")
+        if isinstance(X, pd.DataFrame) and named:
+            self.encoder_.aligned(frame)  # its error suggests the new name of a missing column
+        validate_data(self, X, reset=False, skip_check_array=True)
+        known = named or set(self.encoder_.names) <= set(check_names(frame))
+        if not (isinstance(X, pd.DataFrame) and known):
+            frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
+        return frame
+
+
+class TableClassifier(DecidesTogether, ClassifierMixin, TableEstimator):
+    """A classifier whose decision is the class with the largest score."""
+
+    @abstractmethod
+    def _scores(self, X: Any) -> np.ndarray:
+        """The scores that decide, (rows, classes)."""
 
     def predict(self, X: Any) -> np.ndarray:
         """The class that the selected member decides on, by :meth:`decision_function`.
@@ -210,68 +307,6 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
         weight = None if sample_weight is None else np.asarray(unmasked(sample_weight))[known]
         return float(accuracy_score(model.classes_[codes[known]], decided[known], sample_weight=weight))
 
-    @abstractmethod
-    def _decider(self) -> Fit | TreeDecisions:
-        """What decides, in the form that is stored."""
-
-    def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Write a folder of JSON and safetensors, from which ``load`` restores the same model.
-
-        :class:`~pyro_fairvae.FairDecisions` around another classifier than boosted trees cannot be saved so,
-        since such a folder holds no code: use :mod:`pickle` or ``joblib``.
-
-        Parameters
-        ----------
-        folder : path
-            Created if it does not exist.
-        overwrite : bool
-            Whether to replace a model in the folder.
-        """
-        self.stored().save(Path(folder), overwrite)
-
-    def stored(self) -> StoredModel:
-        """The model in the form that all commands read and write."""
-        model = self._as_fitted()
-        return stored_model(model, model._decider())
-
-    def _given_table(self, X: Any, y: Any, sensitive_features: Any, proxy_proba: Any) -> GivenTable:
-        """What ``fit`` was given, checked and coded."""
-        if y is None:
-            raise InputError("requires y to be passed, but the target y is None.")
-        X, y, sensitive_features, proxy_proba = in_one_order(
-            X=X, y=y, sensitive_features=sensitive_features, proxy_proba=proxy_proba
-        )
-        whole = as_frame(X)
-        check_names(whole)
-        proxies, depends_on = names_of(self.proxies), names_of(self.withholding_depends_on)
-        features = without_columns(whole, proxies)
-        validate_data(self, without_columns(X, proxies), skip_check_array=True)
-        y_obs, classes = check_labels(y, len(features))
-        a_obs, attributes = check_groups(
-            sensitive_features, self.missing_values, len(features), self.group_levels
-        )
-        check_roles(whole, proxies, depends_on, y, sensitive_features, self.missing_values)
-        encoder = TableEncoder.learn(features)
-        check_number(self.group_levels, proxy_proba)
-        u_table = _proxy_table(whole, features, proxy_proba, a_obs, attributes)
-        u_encoder = None if u_table is None else TableEncoder.learn(u_table)
-        check_depends_on(depends_on, encoder)
-        u = None if u_table is None or u_encoder is None else u_encoder.encode(u_table)
-        coded = CodedTable(encoder.encode(features), y_obs, a_obs, encoder, classes, attributes, u, u_encoder)
-        return GivenTable(features, u_table, coded)
-
-    def _features(self, X: Any) -> Any:
-        """X without the proxies that it may have."""
-        if self.proxy_encoder_ is None:
-            return X
-        named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
-        # Without names, X has proxies if it has the columns of the whole table.
-        there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
-        return without_columns(X, self.proxy_encoder_.names) if there else X
-
-    def _require_groups(self) -> None:
-        require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
-
     def _confident(self, risk: str, limit: float, confidence: float, rows: JudgedRows | None) -> int:
         """The most accurate member whose disparity, at the upper end of its audit, is within a limit."""
         choose("risk that can be selected with confidence", risk, AUDITED_RISKS)
@@ -308,19 +343,6 @@ class TableClassifier(DecidesTogether, ClassifierMixin, BaseEstimator):
                 stacklevel=4,
             )
         return chosen
-
-    def _frame(self, X: Any) -> pd.DataFrame:
-        """X as a table with the columns seen in fitting, by name or, where there are none, by place."""
-        frame = as_frame(X)
-        require(len(frame) > 0, f"X has 0 rows (shape={frame.shape}); give at least one.")
-        named = hasattr(self, "feature_names_in_")
-        if isinstance(X, pd.DataFrame) and named:
-            self.encoder_.aligned(frame)  # its error suggests the new name of a missing column
-        validate_data(self, X, reset=False, skip_check_array=True)
-        known = named or set(self.encoder_.names) <= set(check_names(frame))
-        if not (isinstance(X, pd.DataFrame) and known):
-            frame.columns = pd.Index(self.encoder_.names)  # by position; scikit-learn has warned
-        return frame
 
 
 def _proxy_table(

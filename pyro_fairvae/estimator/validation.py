@@ -23,9 +23,11 @@ from pyro_fairvae.data.coded_columns import (
     word_of,
 )
 from pyro_fairvae.data.number_groups import check_levels, code_sensitive
+from pyro_fairvae.data.number_labels import code_outcome, learn_outcome, numbers_of_label
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 
 FEWEST_ROWS = 8
 LABEL = "label"  # in withholding_depends_on, whatever the name of y
@@ -61,6 +63,29 @@ def check_labels(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} rows or more.",
     )
     return y_obs, classes
+
+
+def check_outcomes(
+    y: Any, rows: int, fewest: int
+) -> tuple[np.ndarray, np.ndarray, NumberOutcome, np.ndarray]:
+    """Levels of an outcome that is a number, their names, the outcome, and itself, standardised.
+
+    Raises if fewer than ``fewest`` of ``rows`` rows state it, or if it cannot be learned.
+    """
+    if isinstance(y, np.ndarray) and y.ndim == 2:
+        y = column_or_1d(y, warn=True)
+    numbers = numbers_of_label(y)
+    require(
+        len(numbers) == rows,
+        f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(numbers)} outcomes.",
+    )
+    require(
+        rows >= FEWEST_ROWS,
+        f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} or more.",
+    )
+    number = learn_outcome(numbers, fewest)
+    codes, outcome = code_outcome(numbers, number)
+    return codes, np.array(number.levels.names), number, outcome
 
 
 def check_groups(

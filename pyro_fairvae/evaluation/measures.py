@@ -16,7 +16,7 @@ import torch
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.evaluation import dependence, metrics
 from pyro_fairvae.evaluation.metrics import METRICS, Metric
-from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk, add_risk, information
+from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk, add_risk
 
 AUDITED_RATES, AUDITED_CLASSES = ("odds", "parity"), ("all", "positive")
 
@@ -54,11 +54,8 @@ class Measure:
 
 
 def unit_of(name: str) -> str:
-    """The unit in which values of a measure are shown: per cent of a share, nats, or none, of χ²."""
-    risk = RISKS.get(name)
-    if risk is None or not risk.dependence:
-        return "%"
-    return "nats" if risk.gap is information else ""
+    """The unit in which values of a measure are shown."""
+    return RISKS[name].unit if name in RISKS else "%"
 
 
 def in_unit(name: str, value: float) -> str:

@@ -12,6 +12,7 @@ from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.inference.objective import beliefs
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.nn.densities import Mixture
 from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.risks import impute
 from pyro_fairvae.schema.observed import Features, Observed
@@ -111,6 +112,16 @@ class Fit:
             return self.program.guide.log_odds_thresholds.detach().sigmoid().cpu()
         given = [tau for tau in self.settings.fairness.thresholds if not isinstance(tau, str)]
         return torch.tensor(given, dtype=self.dtype).expand(len(self.lambdas), -1)
+
+    def predict_numbers(self, x: Features) -> Tensor:
+        """E_f[y|x] of each member, (members, rows), on the CPU, standardised, where y is a number."""
+        return torch.cat([density.mean.cpu() for density in self.densities(x)], dim=-1)
+
+    def densities(self, x: Features) -> Iterator[Mixture]:
+        """P_f(y|x) of each member, in chunks of rows, standardised, where y is a number."""
+        for heads in self.heads(x):
+            assert heads.density is not None
+            yield Mixture.of(heads.density)
 
     def impute(self, table: Observed, imputer: str | None = None) -> Tensor:
         """P(y, a | row), (members, rows, classes, groups), on the CPU, at the last epoch.

@@ -125,6 +125,8 @@ class FairELBO(TraceEnum_ELBO):
     only state kept between steps is the risk's memory of earlier batches.
     """
 
+    closed_sites: tuple[str, ...] = ()  # further sites of rows that are computed in closed form
+
     def __init__(
         self,
         rows: int,
@@ -178,7 +180,13 @@ class FairELBO(TraceEnum_ELBO):
     ) -> GuidedRun:
         """Run the guide, and the model against it, with y and a enumerated."""
         closed = frozenset(
-            ("z", *model.prevalence_sites, *model.channel_sites, model.channel_a.smoothness_site)
+            (
+                "z",
+                *self.closed_sites,
+                *model.prevalence_sites,
+                *model.channel_sites,
+                *(channel.smoothness_site for channel in model.smooth_channels),
+            )
         )
         scales = SiteScales(self.weights, batch.rows, closed)
         batch = replace(batch, elbo_rows=self.weights.elbo_rows(batch.rows))
@@ -236,8 +244,8 @@ class FairELBO(TraceEnum_ELBO):
         kl_weight = weights.kappa * weights.kl_weight * kl_share
         channel_weight, pi_weight = (weights.kappa + weights.s) / self.rows, weights.kappa / self.rows
         channels = sum((run.kl(site) for site in model.channel_sites), none)
-        if model.channel_a.ordered:
-            channels = channels - run.smoothness(model.channel_a)
+        for channel in model.smooth_channels:
+            channels = channels - run.smoothness(channel)
         return {
             "kl_z": run.kl("z") * (kl_weight / elbo_rows),
             "kl_channels": channels * channel_weight,
@@ -261,7 +269,7 @@ class FairELBO(TraceEnum_ELBO):
         imputation = beliefs(encoding, model.channel_a.stated(batch.a_obs))
         learned = imputation.log_joint.flatten(-2).logsumexp(-1)
         if encoding.heads.group_logits_of_x is not None:
-            learned = learned + _evidence_of_x(encoding, imputation)
+            learned = learned + evidence_of_x(encoding, imputation)
         if batch.propagated_labels is not None:
             imputation = by_propagation(
                 imputation, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
@@ -330,7 +338,7 @@ def beliefs(encoding: Encoding, group_stated: Tensor) -> Beliefs:
     )
 
 
-def _evidence_of_x(encoding: Encoding, held: Beliefs) -> Tensor:
+def evidence_of_x(encoding: Encoding, held: Beliefs) -> Tensor:
     """log Σ_a h(a|x) P(ã|a) + log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a) of the heads of x alone."""
     alone = encoding.heads.without_proxies()
     log_h, log_r = (logits.log_softmax(-1) for logits in (alone.group_logits, alone.group_logits_by_label))

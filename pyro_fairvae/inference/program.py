@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from pyro.params.param_store import param_with_module_name
@@ -13,12 +14,13 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel, columns_given
-from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide
+from pyro_fairvae.guides import GLOBAL_GUIDES, Encoding, FactoredGuide, RegressionGuide
 from pyro_fairvae.inference.settings import Settings
-from pyro_fairvae.models import FairSSVAE
-from pyro_fairvae.nn.conditions import Conditions, crossed_columns
+from pyro_fairvae.models import FairRegressionVAE, FairSSVAE
+from pyro_fairvae.nn.conditions import LABEL, Conditions, crossed_columns
 from pyro_fairvae.nn.encoder import Encoded, Encoder
 from pyro_fairvae.nn.members import Members, evaluating
+from pyro_fairvae.nn.outcome_encoder import OutcomeDecoder, OutcomeEncoder
 from pyro_fairvae.nn.trunks import decoders, trunks
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.observed import Batch, Columns, Features, Observed, in_pieces
@@ -43,23 +45,36 @@ class Program:
             "the labeller 'propagation' takes stated labels as certain: give a prior_y under which nobody "
             f"misstates, such as truthful, got {settings.prior_y}.",
         )
-        sizes = (settings.latent, train.classes, train.groups)
+        number = train.number
+        check_number(train, settings)
 
         def decoders_of(columns: Columns | Pixels, purpose: int) -> Members:
             return Members(
-                lambda _: decoders(columns, settings, train.classes, train.groups),
+                lambda _: (
+                    decoders(columns, settings, train.classes, train.groups)
+                    if number is None
+                    else OutcomeDecoder(
+                        settings.latent, train.groups, settings.decoder_hidden, columns.decoded
+                    )
+                ),
                 [derive_seed(seed, purpose) for seed in seeds],
             )
 
         trunk, images = trunks(train, settings), isinstance(train.columns, Pixels)
         proxies = 0 if train.u_columns is None else train.u_columns.width
-        encoder = Members(
-            lambda k: Encoder(trunk(k), settings.hidden, *sizes, apart=images, proxies=proxies), seeds
-        )
+        sizes = (settings.hidden, settings.latent)
+
+        def encoder_of(k: int) -> Encoder:
+            if number is not None:
+                return OutcomeEncoder(trunk(k), *sizes, number, train.groups, proxies)
+            return Encoder(trunk(k), *sizes, train.classes, train.groups, apart=images, proxies=proxies)
+
+        encoder = Members(encoder_of, seeds)
+        of_number: dict[str, Any] = {} if number is None else {"number": number}
         conditions = None
         if settings.withholding_depends_on:
             conditions = Conditions.learn(train, settings.withholding_depends_on, len(seeds))
-        self.model = FairSSVAE(
+        self.model = (FairSSVAE if number is None else FairRegressionVAE)(
             decoders_of(train.columns, 1),
             train.columns,
             settings.latent,
@@ -72,6 +87,7 @@ class Program:
             withholding_scale=settings.withholding_scale,
             decoder_u=None if train.u_columns is None else decoders_of(train.u_columns, 2),
             u_columns=train.u_columns,
+            **of_number,
         )
         start = {
             site: torch.full((size,), train.rows / size) for site, size in self.model.prevalence_sites.items()
@@ -89,7 +105,7 @@ class Program:
         sites = GLOBAL_GUIDES[settings.sites](
             {site: _per_member(concentration, len(seeds)) for site, concentration in start.items()}, scales
         )
-        self.guide = FactoredGuide(
+        self.guide = (FactoredGuide if number is None else RegressionGuide)(
             encoder,
             sites,
             tuple(self.model.prevalence_sites),
@@ -98,6 +114,7 @@ class Program:
             conditions,
             proxies=proxies > 0,
             thresholds=settings.fairness.thresholds_of(train.groups) * settings.fairness.learns_thresholds,
+            **of_number,
         )
         self.train(False)
 
@@ -177,6 +194,22 @@ class Program:
                 channels = guide.channel_mean(guide.channel_a), guide.channel_mean(guide.channel_y)
                 encoding = guide.encode(batch, *channels, guide.withholding_mean())
             yield batch, encoding
+
+
+def check_number(train: Observed, settings: Settings) -> None:
+    """Check what is possible where the outcome is a number."""
+    if train.number is None:
+        return
+    given = columns_given(train.group_attributes, settings.prior_a)
+    require(
+        LABEL not in (*settings.withholding_depends_on, *given),
+        "withholding of the group may depend on features, but not on an outcome that is a number; leave "
+        f"{LABEL!r} out.",
+    )
+    require(
+        settings.objective_weights.objective == "consistent",
+        "of an outcome that is a number there is no objective 'paper'; use 'consistent'.",
+    )
 
 
 def channel_of_groups(train: Observed, settings: Settings) -> Channel:

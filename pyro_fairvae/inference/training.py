@@ -26,11 +26,13 @@ from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
+from pyro_fairvae.inference.regression_objective import RegressionELBO
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.shared_start import SharedStart
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
-from pyro_fairvae.risks import RiskLoss, propagate_labels
+from pyro_fairvae.nn.densities import Mixture
+from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, check_of_numbers, propagate_labels
 from pyro_fairvae.schema.cells import Cell
 from pyro_fairvae.schema.observed import Batch, Imputation, Observed
 
@@ -148,7 +150,8 @@ def fit(
     require(
         validation.members in (None, len(lambdas))
         and (validation.columns, validation.u_columns, validation.classes, validation.groups)
-        == (train.columns, train.u_columns, train.classes, train.groups),
+        == (train.columns, train.u_columns, train.classes, train.groups)
+        and validation.number == train.number,
         "validation must have the columns, proxies, classes and groups of train, and rows shared by all "
         "members or separate rows for each.",
     )
@@ -162,7 +165,10 @@ def fit(
         f"imputation must be of the {train.rows} rows that all members share, for {train.classes} classes "
         f"and {train.groups} groups.",
     )
-    settings.fairness.check(train.classes, train.groups)
+    if train.number is None:
+        settings.fairness.check(train.classes, train.groups)
+    else:
+        check_of_numbers(settings.fairness)
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
@@ -229,13 +235,7 @@ class _Run:
         self.seeds = seeds
         self.lambdas = tuple(float(weight) for weight in lambdas)
         self.program = Program(self.train, settings, seeds).to(self.device, dtype)
-        self.objective = FairELBO(
-            train.rows,
-            torch.tensor(self.lambdas, device=device, dtype=dtype),
-            RiskLoss(settings.fairness),
-            settings.objective_weights,
-            settings.schedule,
-        )
+        self.objective = objective_of(self.train, self.lambdas, settings)
         if any(self.lambdas):
             levels = train.group_attributes.levels
             self.objective.risk.give_critics(
@@ -280,14 +280,16 @@ class _Run:
                 label=None if self.imputation is None else self.imputation.label,
             )
             chosen = _copy(program.state(), self.device)
-        adjustment = refine_decisions(
-            self.program,
-            self.train,
-            self.objective.lambdas,
-            self.settings.fairness,
-            self.settings.decision_steps,
-            self.imputation,
-        )
+        adjustment = None
+        if self.train.number is None:
+            adjustment = refine_decisions(
+                self.program,
+                self.train,
+                self.objective.lambdas,
+                self.settings.fairness,
+                self.settings.decision_steps,
+                self.imputation,
+            )
         self.program.train(False)  # in which threads may share it
         return Fit(
             self.program,
@@ -467,6 +469,16 @@ class _Run:
         self.propagated_labels = state["propagated_labels"]
 
 
+def objective_of(train: Observed, lambdas: Sequence[float], settings: Settings) -> FairELBO:
+    """The objective of members with these λ, by the kind of their label."""
+    weights = torch.tensor(lambdas, device=train.like.device, dtype=train.like.dtype)
+    others = (settings.objective_weights, settings.schedule)
+    if train.number is None:
+        return FairELBO(train.rows, weights, RiskLoss(settings.fairness), *others)
+    risk = NumberRiskLoss(settings.fairness, train.number, train.like)
+    return RegressionELBO(train.rows, weights, risk, *others)
+
+
 def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
     if isinstance(value, Tensor):
         return value.detach().to(device, copy=True)
@@ -479,17 +491,20 @@ def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
     """Means over rows that use recorded values only, (members,) each.
 
     ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is the error of
-    the classifier on rows with a stated label.
+    the classifier on rows with a stated label; of an outcome that is a number, its mean squared error there,
+    standardised.
     """
     totals: dict[str, Tensor] = {}
     for batch, encoding in program.encode(table):
         stated = batch.y_obs != table.classes
-        wrong = (encoding.heads.class_logits.argmax(-1) != batch.y_obs) & stated
+        cost = (encoding.heads.class_logits.argmax(-1) != batch.y_obs) & stated
+        if encoding.heads.density is not None and batch.outcome is not None:
+            cost = (Mixture.of(encoding.heads.density).mean - batch.outcome).square() * stated
         sums = {
             "log_group": encoding.log_joint_a.logsumexp(-1),
             "log_label": encoding.log_joint_y.logsumexp(-1),
-            "error": wrong,
-            "stated": stated.expand_as(wrong),
+            "error": cost,
+            "stated": stated.expand_as(cost),
         }
         for name, values in sums.items():
             totals[name] = totals.get(name, 0) + values.sum(-1, dtype=torch.float64)

@@ -27,6 +27,8 @@ class Encoded(NamedTuple):
     group_logits_by_label_of_x: Tensor | None = None
     # logit τ where thresholds are learned, (members, groups or 1).
     log_odds_thresholds: Tensor | None = None
+    # Where the label is a number, whose levels take the place of classes: parameters of P_f(y|x), a mixture.
+    density: Tensor | None = None
 
     def without_proxies(self) -> Encoded:
         """The outputs that depend on x alone."""
@@ -105,7 +107,9 @@ class Encoder(nn.Module):
         return grouper
 
     def forward(self, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, ...]:
-        features = self.trunk(x)
+        return self._of_features(self.trunk(x), u)
+
+    def _of_features(self, features: Tensor, u: Tensor | None) -> tuple[Tensor, ...]:
         fixed = features.detach()
         rest = self._rest(features) if self.apart else features
         heads = [self.z_loc, self.z_scale, self.classifier, self.group]

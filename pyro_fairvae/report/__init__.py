@@ -12,6 +12,7 @@ from pyro_fairvae.report.figures import (
     draw_yardstick,
 )
 from pyro_fairvae.report.model_page import write_model_page
+from pyro_fairvae.report.numbers import number_frontier_table
 from pyro_fairvae.report.text import (
     align,
     channels_table,
@@ -59,6 +60,7 @@ __all__ = [
     "frontier_table",
     "imputation_table",
     "members_in_words",
+    "number_frontier_table",
     "posterior_table",
     "prior_table",
     "rate_lines",

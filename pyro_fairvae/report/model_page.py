@@ -6,19 +6,21 @@ import math
 import shlex
 import tempfile
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from pyro_fairvae.auditing import AUDITED, Audit
+from pyro_fairvae.auditing import AUDITED, Audit, NumberAudit
 from pyro_fairvae.evaluation.measures import in_unit, unit_of
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_in_words, curve_lines, draw_curve
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
+from pyro_fairvae.report.numbers import NUMBER_LIMITS, number_audit, number_frontier
 from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
 from pyro_fairvae.report.regulators import regulators_sections
 from pyro_fairvae.report.text import (
@@ -52,13 +54,14 @@ LIMITS = (
 )
 
 
-def write_model_page(path: Path, model: StoredModel, found: Audit | None, name: str) -> None:
+def write_model_page(path: Path, model: StoredModel, found: Audit | NumberAudit | None, name: str) -> None:
     """Write the page of a model, and of its audit if there is one, as a single HTML file."""
     summary = model.summary
     label = model.source.get("label", "the label")
     groups = ", ".join(model.attributes.names) if model.knows_groups else "no group"
+    kind = "classifier" if model.number is None else "predictor"
     opening = (
-        f"A classifier of {label} designed to be fair to {groups}, fitted to {summary['training_rows']} of "
+        f"A {kind} of {label} designed to be fair to {groups}, fitted to {summary['training_rows']} of "
         f"{summary['rows']} rows by pyro_fairvae."
     )
     word = shlex.quote(name)  # quoted for a command line
@@ -67,15 +70,19 @@ def write_model_page(path: Path, model: StoredModel, found: Audit | None, name: 
             Section("The frontier", _frontier(model, word, Path(folder))),
             Section("Who withholds", _withholding(model, Path(folder))),
             Section("Audit", _audit(found, word)),
-            *regulators_sections(found, Path(folder)),
+            *(regulators_sections(found, Path(folder)) if isinstance(found, Audit) else ()),
             Section("Data", _data(model)),
-            Section("Limits of use", LIMITS),
+            Section("Limits of use", LIMITS if model.number is None else NUMBER_LIMITS),
         ]
         write_page(path, f"Model {name}", *sections, opening=opening)
 
 
 def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
     metric = model.metric
+    if model.number is not None:
+        figure = folder / "frontier.svg"
+        draw_choice(figure, model.frontier, model.selected, metric, percent=False)
+        return number_frontier(model, figure, rows_judged_on(model.summary))
     chosen = model.frontier.iloc[model.selected]
     title, names = members_in_words(model.frontier)
     flag = "max-disparity" if title == "target" else "lambda"
@@ -129,7 +136,7 @@ def _allowed(metric: str) -> str:
     return "the most dependence of decisions on the group that is allowed"
 
 
-def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) -> None:
+def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str, percent: bool = True) -> None:
     """Error against disparity of each member, with an interval, or else a bar of one standard error."""
     error = frontier["standard_error"]
     bars = [error, error]
@@ -155,7 +162,8 @@ def draw_choice(path: Path, frontier: pd.DataFrame, selected: int, metric: str) 
     axes.set_xlabel(f"{metric} on held-out rows")
     axes.set_ylabel("error on held-out rows")
     axes.set_xlim(left=0)
-    for axis in (axes.xaxis, axes.yaxis) if unit_of(metric) == "%" else (axes.yaxis,):
+    in_percent = (percent and unit_of(metric) == "%", percent)
+    for axis in compress((axes.xaxis, axes.yaxis), in_percent):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     write_figure(figure, path)
 
@@ -263,9 +271,11 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
     write_figure(figure, path)
 
 
-def _audit(found: Audit | None, name: str) -> Sequence[Block]:
+def _audit(found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
     if found is None:
         return [f"No rows were audited. To audit new rows: fairvae audit {name} DATA --out audit.json"]
+    if isinstance(found, NumberAudit):
+        return number_audit(found)
     interval = f"{100 * found.confidence:g} %"
     counts = found.rows
     words = (

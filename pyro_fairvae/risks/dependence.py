@@ -245,6 +245,14 @@ class DependenceRisk(ComposedRisk):
         """Whether the risk is trained with critics."""
         return self.kind != "hgr"
 
+    @property
+    def dependence(self) -> bool:
+        return self.criticised
+
+    @property
+    def unit(self) -> str:
+        return "nats" if self.criticised else ""
+
     def __call__(self, sums: CellSums) -> Gaps:
         rates = self._rates(sums)
         some = (rates.filled.sum(-1) > 1).any(-1)

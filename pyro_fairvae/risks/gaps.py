@@ -219,6 +219,13 @@ class ComposedRisk:
         """Whether F measures dependence in nats or as χ², not a difference of rates."""
         return self.gap in DEPENDENCE and self.combine == "sum"
 
+    @property
+    def unit(self) -> str:
+        """The unit in which values are shown: per cent of a share, nats, or none, of χ²."""
+        if not self.dependence:
+            return "%"
+        return "nats" if self.gap is information else ""
+
     def differences(self, sums: CellSums) -> Tensor:
         """d, (…, blocks, size), of which F is the mean over blocks of the largest |d|.
 

@@ -17,6 +17,7 @@ from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
 from pyro_fairvae.risks.expectation import ESTIMATORS, Estimate, ExpectedRisk, relaxed_cell_sums
 from pyro_fairvae.risks.gaps import RISKS, CellSums, ComposedRisk
 from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
+from pyro_fairvae.risks.number_gaps import NUMBER_RISKS
 from pyro_fairvae.risks.relaxations import LEARNED, LEARNED_BY_GROUP, RELAXATIONS, are_learned, relaxation
 
 LABELLERS = ("head", "propagation")
@@ -127,7 +128,7 @@ class RiskSettings:
         if is_reference(self.risk):
             check_reference(self.risk)
         else:
-            choose("risk", self.risk, (*RISKS, *CUSTOM))
+            choose("risk", self.risk, (*RISKS, *NUMBER_RISKS, *CUSTOM))
         for name in ("neighbours", "propagation_every"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
         require(
@@ -138,7 +139,7 @@ class RiskSettings:
             self.gumbel_temperature > 0,
             f"gumbel_temperature must be positive, got {self.gumbel_temperature}.",
         )
-        custom = self.risk not in RISKS
+        custom = self.risk not in RISKS and self.risk not in NUMBER_RISKS
         require(
             not (
                 custom
@@ -182,6 +183,8 @@ class RiskSettings:
 
     def chosen(self) -> ComposedRisk | CustomRisk:
         """The risk itself; a risk named as module:function is imported now, unless it was before."""
+        if self.risk in NUMBER_RISKS:
+            return NUMBER_RISKS[self.risk]
         if self.risk not in RISKS:
             return resolve(self.risk) if is_reference(self.risk) else CUSTOM[self.risk]
         return RISKS[self.risk].over(self.risk_classes)
@@ -193,13 +196,19 @@ class RiskSettings:
         return isinstance(risk, DependenceRisk) and risk.criticised and self.critic.critic_hidden > 0
 
     def cells(self, classes: int, groups: int) -> list[tuple[int, int]]:
-        """The class and group of each cell that the risk compares; empty for a custom risk."""
+        """The class and group of each cell that a risk compares; none of a custom one or one of numbers."""
         risk = self.chosen()
-        compared = risk.classes_of(classes) if isinstance(risk, ComposedRisk) else []
+        recorded = isinstance(risk, ComposedRisk) and self.risk not in NUMBER_RISKS
+        compared = risk.classes_of(classes) if recorded and isinstance(risk, ComposedRisk) else []
         return [(y, a) for y in compared for a in range(groups)]
 
     def check(self, classes: int, groups: int) -> None:
         """Raise unless S_y lies within ``classes`` classes and the thresholds fit classes and groups."""
+        require(
+            self.risk not in NUMBER_RISKS,
+            f"the risk {self.risk!r} is of predicted numbers, but the label has classes; choose one of "
+            f"{', '.join(RISKS)}.",
+        )
         risk = self.chosen()
         if isinstance(risk, ComposedRisk):
             risk.classes_of(classes)
@@ -218,6 +227,26 @@ class RiskSettings:
             classes == 2 or set(self.thresholds) == {0.5},
             f"thresholds need two classes, but there are {classes}; leave them at 0.5.",
         )
+
+
+def check_of_numbers(fairness: RiskSettings) -> None:
+    """Raise unless the risk and how it is estimated are for an outcome that is a number."""
+    require(
+        fairness.risk in NUMBER_RISKS,
+        f"the risk {fairness.risk!r} needs classes, but the outcome is a number; choose one of "
+        f"{', '.join(NUMBER_RISKS)}.",
+    )
+    default = RiskSettings(risk=fairness.risk)
+    for name in ("risk_classes", "thresholds", "labeller", "risk_gradient", "relaxation", "temperature"):
+        given, usual = getattr(fairness, name), getattr(default, name)
+        require(
+            given == usual,
+            f"{name} is {given!r}, but the outcome is a number; leave it at its default, {usual!r}.",
+        )
+    require(
+        fairness.imputation != "cross_fitted",
+        "imputation='cross_fitted' is for labels with classes; use 'own' or 'auto'.",
+    )
 
 
 def _not_imported(predictions: Tensor, y: Tensor, a: Tensor) -> Tensor:

@@ -192,6 +192,15 @@ class NumberLevels(_Strict):
     centres: list[float]
 
 
+class OutcomeDocument(_Strict):
+    """An outcome that is a number: its unit, its levels, and the bin of each."""
+
+    mean: float
+    deviation: float
+    levels: NumberLevels
+    bins: list[Natural]
+
+
 class GroupAttributes(_Strict):
     """Attributes with their values; combinations of these are the groups. Values of a number are levels."""
 
@@ -281,6 +290,7 @@ class ModelDocument(_Strict):
     parameters: dict[str, Any] | None  # of the estimator that was fitted
     feature_names: list[str]
     proxies: TableColumns | None = None
+    outcome: OutcomeDocument | None = None  # where it is a number, whose levels are then the classes
 
 
 class MetricLine(_Strict):
@@ -467,6 +477,39 @@ class AuditDocument(_Strict):
     figures: FiguresDocument | None = None
     local_law: LocalLawDocument | None = None
     sensitivity: SensitivityDocument | None = None
+
+
+class NumberDifference(_Strict):
+    """The largest difference between groups of a mean, with its interval."""
+
+    what: Literal["prediction", "error", "absolute_error"]
+    estimate: float
+    low: float
+    high: float
+    higher: str
+    lower: str
+
+
+class NumberMean(_Strict):
+    """A mean of a group, with its interval."""
+
+    what: Literal["prediction", "error", "absolute_error"]
+    group: str
+    estimate: float
+    low: float
+    high: float
+    rows: Natural
+
+
+class NumberAuditDocument(_Strict):
+    """``audit.json`` of a model that predicts a number."""
+
+    kind: Literal["numbers"]
+    differences: Annotated[list[NumberDifference], Meta(min_length=1)]
+    means: Annotated[list[NumberMean], Meta(min_length=1)]
+    rows: RowCounts
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    notes: list[str]
 
 
 class CheckpointHeader(_Strict):

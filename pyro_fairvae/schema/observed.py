@@ -20,6 +20,7 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 
 Features = Tensor | PixelRows  # x of a table: numbers, or images that are read on access
 IS_MISSING = "{} is missing"  # name of the block that marks the gaps of a number
@@ -67,8 +68,9 @@ class Batch:
     has its own; ``y_obs`` and ``a_obs`` are the same without ``columns``. ``u`` has the proxies of the group,
     shaped as ``x``. ``propagated_labels`` is P(y | row) of each member, (members, rows, classes), where
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
-    where groups are, too. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is taken over;
-    all unless given.
+    where groups are, too. ``outcome`` is y itself, standardised, where it is a number: ``y_obs`` then has its
+    level, and rows with ∅ have 0 there. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is
+    taken over; all unless given.
     """
 
     x: Tensor
@@ -78,6 +80,7 @@ class Batch:
     propagated_labels: Tensor | None = None
     imputed: Tensor | None = None
     elbo_rows: int | None = None
+    outcome: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -129,6 +132,10 @@ class Observed:
         Proxies: columns that tell of the group but must not decide, shaped as ``x``.
     u_columns : Columns, optional
         Layout of the columns of ``u``.
+    number : NumberOutcome, optional
+        Where the label is a number: its unit and its levels, which are then the classes.
+    outcome : Tensor, optional
+        That number, standardised, shaped as ``y_obs``; 0 where none is stated.
 
     Raises
     ------
@@ -156,8 +163,12 @@ class Observed:
     class_names: tuple[str, ...] | None = None
     u: Tensor | None = None
     u_columns: Columns | None = None
+    number: NumberOutcome | None = None
+    outcome: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.class_names is None and self.number is not None:
+            object.__setattr__(self, "class_names", self.number.levels.names)
         if self.class_names is None:
             object.__setattr__(self, "class_names", tuple(str(c) for c in range(self.classes)))
         if self.attributes is None:
@@ -202,6 +213,14 @@ class Observed:
                 f"u must be finite, with the rows of x and {self.u_columns.width} columns, but its shape is "
                 f"{tuple(self.u.shape)}.",
             )
+        require(
+            (self.number is None) == (self.outcome is None)
+            and (
+                self.outcome is None
+                or (self.outcome.shape == self.y_obs.shape and bool(self.outcome.isfinite().all()))
+            ),
+            "number and outcome describe the same label, a finite number in each row; give both or neither.",
+        )
 
     @property
     def group_attributes(self) -> Attributes:
@@ -212,6 +231,8 @@ class Observed:
     def label_attributes(self) -> Attributes:
         """The label as an attribute, since it also has values and an ∅."""
         assert self.class_names is not None
+        if self.number is not None:
+            return Attributes.of_number(self.number.levels, "outcome")
         return Attributes.single(self.class_names, "label")
 
     @property
@@ -235,12 +256,19 @@ class Observed:
             y_obs=self.y_obs.to(device),
             a_obs=self.a_obs.to(device),
             u=None if self.u is None else self.u.to(device, dtype or self.u.dtype),
+            outcome=None if self.outcome is None else self.outcome.to(device, dtype or self.outcome.dtype),
         )
 
     def batch(self, index: Tensor) -> Batch:
         """The rows at ``index``: (rows,) for shared rows, (members, rows) otherwise."""
         key = self.key(index)
-        return Batch(self.x[key], self.y_obs[key], self.a_obs[key], None if self.u is None else self.u[key])
+        return Batch(
+            self.x[key],
+            self.y_obs[key],
+            self.a_obs[key],
+            None if self.u is None else self.u[key],
+            outcome=None if self.outcome is None else self.outcome[key],
+        )
 
     def key(self, index: Tensor) -> Any:
         """The key that selects the rows of ``index`` from a tensor shaped like ``y_obs``."""
@@ -252,15 +280,17 @@ class Observed:
         """The table of some rows, (rows,), where members share them."""
         x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
         u = None if self.u is None else self.u[index]
-        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u)
+        outcome = None if self.outcome is None else self.outcome[index]
+        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u, outcome=outcome)
 
     def chunks(self) -> Iterator[Batch]:
         """All rows in order, some at a time, so that memory does not grow with the table."""
         size = rows_at_once(self.x)
         pieces = repeat(None) if self.u is None else self.u.split(size, dim=-2)
-        yield from map(
-            Batch, in_pieces(self.x), self.y_obs.split(size, dim=-1), self.a_obs.split(size, dim=-1), pieces
-        )
+        numbers = repeat(None) if self.outcome is None else self.outcome.split(size, dim=-1)
+        recorded = (observed.split(size, dim=-1) for observed in (self.y_obs, self.a_obs))
+        for x, y_obs, a_obs, u, outcome in zip(in_pieces(self.x), *recorded, pieces, numbers, strict=False):
+            yield Batch(x, y_obs, a_obs, u, outcome=outcome)
 
     @staticmethod
     def stack(tables: Sequence[Observed]) -> Observed:
@@ -273,19 +303,27 @@ class Observed:
         )
         require(
             all(
-                (t.columns, t.attributes, t.class_names, t.u_columns)
-                == (tables[0].columns, tables[0].attributes, tables[0].class_names, tables[0].u_columns)
+                (t.columns, t.attributes, t.class_names, t.u_columns, t.number)
+                == (
+                    tables[0].columns,
+                    tables[0].attributes,
+                    tables[0].class_names,
+                    tables[0].u_columns,
+                    tables[0].number,
+                )
                 for t in tables
             ),
             "members need tables with the same columns, classes and groups.",
         )
         proxies = [t.u for t in tables if t.u is not None]
+        outcomes = [t.outcome for t in tables if t.outcome is not None]
         return replace(
             tables[0],
             x=stack_features([t.x for t in tables]),
             y_obs=torch.stack([t.y_obs for t in tables]),
             a_obs=torch.stack([t.a_obs for t in tables]),
             u=torch.stack(proxies) if proxies else None,
+            outcome=torch.stack(outcomes) if outcomes else None,
         )
 
 

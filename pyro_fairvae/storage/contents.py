@@ -29,6 +29,7 @@ from pyro_fairvae.schema.documents import (
     FitDocument,
     GroupAttributes,
     ImageColumns,
+    OutcomeDocument,
     TableColumns,
     TreesDocument,
     TreesOfFolds,
@@ -36,6 +37,7 @@ from pyro_fairvae.schema.documents import (
 )
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.levels import Levels
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.schema.observed import Columns, Observed
 from pyro_fairvae.storage.model_folder import DOCUMENT, TENSORS
 
@@ -120,6 +122,7 @@ def fit_from(
     device: torch.device,
     proxies: TableEncoder | None = None,
     scores: BoostedScores | None = None,
+    number: NumberOutcome | None = None,
 ) -> Fit:
     """The fit of :func:`fit_content`, for rows with these columns, classes, groups, proxies and scores."""
     settings = build(Settings, document.settings)
@@ -130,7 +133,7 @@ def fit_from(
     u_columns = None if proxies is None else proxies.columns
     _check_sizes(settings, len(lambdas), features, attributes, tensors, u_columns)
     # Empty rows, from which a program of the right shape is built.
-    empty = empty_rows(features, class_names, attributes, u_columns)
+    empty = empty_rows(features, class_names, attributes, u_columns, number)
     program = Program(empty, settings, [0] * len(lambdas)).to(device, torch.float32)
     adjustment = tensors[ADJUSTMENT].to(device) if ADJUSTMENT in tensors else None
     parts: dict[str, dict[str, Tensor]] = {"program": {}, "chosen": {}}
@@ -172,6 +175,7 @@ def empty_rows(
     class_names: tuple[str, ...],
     attributes: Attributes,
     proxies: Columns | None = None,
+    number: NumberOutcome | None = None,
 ) -> Observed:
     """Rows that state nothing, of a table with these columns, classes, groups and proxies."""
     return Observed(
@@ -185,6 +189,8 @@ def empty_rows(
         class_names,
         None if proxies is None else torch.zeros(2, proxies.width),
         proxies,
+        number,
+        None if number is None else torch.zeros(2),
     )
 
 
@@ -274,6 +280,18 @@ def attributes_from(content: GroupAttributes) -> Attributes:
         tuple(map(tuple, content.values)),
         None if levels is None else Levels(tuple(levels.edges), tuple(levels.centres)),
     )
+
+
+def outcome_content(number: NumberOutcome) -> dict[str, Any]:
+    """An outcome that is a number as plain JSON types."""
+    content = dataclasses.asdict(number)
+    return content | {"bins": list(number.bins)}
+
+
+def outcome_from(content: OutcomeDocument) -> NumberOutcome:
+    """The outcome of :func:`outcome_content`."""
+    levels = Levels(tuple(content.levels.edges), tuple(content.levels.centres))
+    return NumberOutcome(content.mean, content.deviation, levels, tuple(content.bins))
 
 
 def classes_content(classes: np.ndarray) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import ModelDocument, SourceDocument, TreesDocument, as_plain
 from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.storage.contents import (
     TreeDecisions,
     attributes_content,
@@ -45,6 +46,8 @@ from pyro_fairvae.storage.contents import (
     encoder_from,
     fit_content,
     fit_from,
+    outcome_content,
+    outcome_from,
     scores_from,
     trees_content,
 )
@@ -89,6 +92,8 @@ class StoredModel:
         How proxies of the group were encoded, which only training looks at.
     scores : BoostedScores or None
         Boosted trees whose scores are columns of the rows that ``fit`` takes, if it was trained with them.
+    number : NumberOutcome or None
+        The outcome, where it is a number; ``classes`` are then its levels.
 
     Examples
     --------
@@ -119,6 +124,7 @@ class StoredModel:
     feature_names: tuple[str, ...] = ()
     proxies: TableEncoder | None = None
     scores: BoostedScores | None = None
+    number: NumberOutcome | None = None
 
     @property
     def fit(self) -> Fit:
@@ -195,7 +201,7 @@ class StoredModel:
         assert isinstance(self.columns, TableEncoder)
         missing_values = (self.parameters or {}).get("missing_values", ())
         described = (self.columns, self.classes, self.attributes, missing_values)
-        rows = stated_rows(x, None, sensitive_features, *described)
+        rows = stated_rows(x, sensitive_features, *described)
         if self.scores is not None:
             rows = replace(rows, x=x, columns=self.scores.with_scores)
         problem = JointProblem.of_fit(self.fit, self.selected, rows, rule, sensitive_features is not None)
@@ -237,6 +243,8 @@ class StoredModel:
         }
         if self.proxies is not None:
             body["proxies"] = columns_content(self.proxies)
+        if self.number is not None:
+            body["outcome"] = outcome_content(self.number)
         write_model(folder, body, tensors, self.draws, trees, overwrite, about, gone)
 
 
@@ -306,6 +314,11 @@ def _restored(
     attributes = attributes_from(document.attributes)
     columns = columns_from(document.columns)
     proxies = None if document.proxies is None else encoder_from(document.proxies)
+    number = None if document.outcome is None else outcome_from(document.outcome)
+    require(
+        number is None or classes.tolist() == list(number.levels.names),
+        f"the classes {classes.tolist()} are not the levels of the outcome.",
+    )
     lines = as_plain(document.frontier)
     member = "lambda" if lines["lambda"] else "target"
     names = (member, "error", "disparity", "standard_error", "low", "high")
@@ -324,7 +337,9 @@ def _restored(
             require(isinstance(columns, TableEncoder), "a model of images has no trees.")
             assert isinstance(columns, TableEncoder)
             scores = scores_from(trees, columns.columns, len(classes), attributes.groups)
-        decider = fit_from(document.fit, tensors, columns, classes, attributes, device, proxies, scores)
+        decider = fit_from(
+            document.fit, tensors, columns, classes, attributes, device, proxies, scores, number
+        )
         members = len(decider.lambdas)
         require(len(frontier) == members, f"the frontier has {len(frontier)} lines for {members} members.")
     require(
@@ -348,6 +363,7 @@ def _restored(
         tuple(document.feature_names),
         proxies,
         scores,
+        number,
     )
 
 

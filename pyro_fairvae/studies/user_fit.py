@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from pyro_fairvae.auditing import Audit, audit
+from pyro_fairvae.auditing import Audit, NumberAudit, audit, audit_numbers
 from pyro_fairvae.base.documents import sealed_content
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, json_text
@@ -22,6 +22,7 @@ from pyro_fairvae.data.table_encoder import check_names, names_of
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
+from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import ABOUT, AUDIT, MODEL, check_free
 
@@ -59,9 +60,9 @@ class UserTable:
 class FittedTable:
     """A saved model, and the audit of rows kept out of fitting, if they can be audited."""
 
-    model: FairSSVAEClassifier | FairDecisions
+    model: FairSSVAEClassifier | FairDecisions | FairSSVAERegressor
     frontier: pd.DataFrame  # λ, error and disparity on validation rows, a line for each member
-    audit: Audit | None
+    audit: Audit | NumberAudit | None
     audited_rows: int
 
 
@@ -71,7 +72,7 @@ def fit_table(
     groups: Sequence[str],
     out: Path,
     *,
-    model: FairSSVAEClassifier | FairDecisions | None = None,
+    model: FairSSVAEClassifier | FairDecisions | FairSSVAERegressor | None = None,
     missing: Sequence[str] = (),
     values: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -129,7 +130,7 @@ def fit_table(
 
 
 def _resumed_fit(
-    model: FairSSVAEClassifier,
+    model: FairSSVAEClassifier | FairSSVAERegressor,
     rows: tuple[Any, ...],
     checkpoint: Path,
     overwrite: bool,
@@ -201,17 +202,19 @@ def unasked_gaps(
 
 
 def _audit_held_out(
-    model: FairSSVAEClassifier | FairDecisions,
+    model: FairSSVAEClassifier | FairDecisions | FairSSVAERegressor,
     features: pd.DataFrame,
     label: pd.Series,
     groups: pd.DataFrame,
     say: Callable[[str], None],
-) -> Audit | None:
+) -> Audit | NumberAudit | None:
     """Audit the rows kept out of fitting, or report why not; the model is already saved either way."""
     if not len(features) or is_missing(label).all() or groups.isna().any(axis=1).all():
         say("No held-out row states label and group, so there is no audit.")
         return None
     try:
+        if isinstance(model, FairSSVAERegressor):
+            return audit_numbers(label, model.predict(features), groups, attributes=model.attributes_)
         return audit(label, model.predict(features), groups, X=features, model=model)
     except InputError as reason:
         say(f"The held-out rows could not be audited: {reason}")

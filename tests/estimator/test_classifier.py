@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.estimator import classifier as estimator
+from pyro_fairvae.estimator import network_estimator as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference.training import Progress
 from tests.support.user_tables import LABEL_RATE, RATES, SMALL, SMALLEST, Made, made_table, tiny

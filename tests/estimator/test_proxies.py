@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from pyro_fairvae import FairDecisions
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.estimator import classifier as estimator
+from pyro_fairvae.estimator import network_estimator as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.schema.observed import Observed
 from tests.support.user_tables import Made, made_table, tiny

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from pyro_fairvae.auditing import audit
-from pyro_fairvae.estimator import classifier as estimator
+from pyro_fairvae.estimator import network_estimator as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.storage.model_folder import DOCUMENT, DRAWS, TENSORS, TREES

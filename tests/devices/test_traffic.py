@@ -59,29 +59,28 @@ def waits_of_pyro(train: Observed, settings: Settings, device: torch.device) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "waits"),
+    "options",
     [
-        ({}, 9),
-        (V, 9),
-        ({"prior_a": "{given: c}"}, 9),
-        ({"risk_estimator": "sampled", "imputer": "features"}, 9),
-        ({"risk": "deopp", "thresholds": (0.4, 0.6)}, 9),
+        {},
+        V,
+        {"prior_a": "{given: c}"},
+        {"risk_estimator": "sampled", "imputer": "features"},
+        {"risk": "deopp", "thresholds": (0.4, 0.6)},
     ],
     ids=["default", "v", "crossed", "sampled", "deopp"],
 )
-def test_a_step_on_a_table(
-    splits: Splits, pretended: torch.device, options: dict[str, Any], waits: int
-) -> None:
+def test_a_step_on_a_table(splits: Splits, pretended: torch.device, options: dict[str, Any]) -> None:
+    """It copies nothing and never waits, unlike a step of Pyro's own loss."""
     copies, waited, traffic = traffic_of_a_step(splits.train, splits.validation, pretended, **options)
-    assert (copies, waited) == (0, waits), f"{traffic}"
-    assert waited <= waits_of_pyro(splits.train, small_settings(**options), pretended)
+    assert (copies, waited) == (0, 0), f"{traffic}"
+    assert waits_of_pyro(splits.train, small_settings(**options), pretended) > 0
     assert not traffic.unordered
 
 
 def test_a_step_with_proxies(splits: Splits, pretended: torch.device) -> None:
     parts = parts_with_proxies(splits)
     copies, waited, traffic = traffic_of_a_step(parts.train, parts.validation, pretended)
-    assert (copies, waited) == (0, 10), f"{traffic}"
+    assert (copies, waited) == (0, 0), f"{traffic}"
     assert not traffic.unordered
 
 
@@ -89,7 +88,7 @@ def test_a_step_on_images(pretended: torch.device) -> None:
     """A step copies its pixels."""
     parts = images()
     copies, waited, traffic = traffic_of_a_step(parts.train, parts.validation, pretended)
-    assert (copies, waited) == (1, 9), f"{traffic}"
+    assert (copies, waited) == (1, 0), f"{traffic}"
 
 
 def test_a_step_of_refinement(splits: Splits, pretended: torch.device) -> None:

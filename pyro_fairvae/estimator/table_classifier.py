@@ -231,7 +231,7 @@ class TableEstimator(BaseEstimator):
         return frame
 
 
-class TableClassifier(DecidesTogether, ClassifierMixin, TableEstimator):
+class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
     """A classifier whose decision is the class with the largest score."""
 
     @abstractmethod

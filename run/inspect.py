@@ -35,7 +35,7 @@ from pyro_fairvae.report import (
     posterior_table,
     suggestion_table,
 )
-from pyro_fairvae.schema.attributes import UNAVAILABLE
+from pyro_fairvae.schema.attributes import EVERY, UNAVAILABLE
 from pyro_fairvae.studies.inspecting import InspectConfig, inspect_models, write_inference_data
 
 TITLES = {"a": "P(ã | a), what people state as their group", "y": "P(ỹ | y), what is recorded as the label"}
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name, draws in inspected.draws.items():
         rows, attributes = inspected.rows(name), draws.channel.attributes
         figures.append(out / f"channel-{name}.png")
-        curve = withholding_curve(rows, attributes)
+        curve = None if set(rows) == {EVERY} else withholding_curve(rows, attributes)
         if curve is None:
             print(f"{TITLES[name]}\n{posterior_table(rows)}\n")
             truth = None if inspected.truth is None else inspected.truth.get(name)

@@ -111,13 +111,7 @@ class Encoder(nn.Module):
 
     def _of_features(self, features: Tensor, u: Tensor | None) -> tuple[Tensor, ...]:
         fixed = features.detach()
-        rest = self._rest(features) if self.apart else features
-        heads = [self.z_loc, self.z_scale, self.classifier, self.group]
-        if self.apart:
-            z_loc, z_scale = _together(heads[:2], rest)
-            class_logits, group_logits = _together(heads[2:], features)
-        else:
-            z_loc, z_scale, class_logits, group_logits = _together(heads, features)
+        z_loc, z_scale, class_logits, group_logits = self._narrow(features)
         outputs: tuple[Tensor, ...] = ()
         if self.proxies:
             outputs = self._by_label(self.group_of_x(fixed), class_logits, self.grouper_of_x)
@@ -137,6 +131,13 @@ class Encoder(nn.Module):
             *of_x,
         )
 
+    def _narrow(self, features: Tensor) -> tuple[Tensor, ...]:
+        """The outputs of the heads for z (its scale before softplus), classes and groups."""
+        heads = [self.z_loc, self.z_scale, self.classifier, self.group]
+        if self.apart:
+            return (*together(heads[:2], self._rest(features)), *together(heads[2:], features))
+        return together(heads, features)
+
     def _by_label(
         self, group_logits: Tensor, class_logits: Tensor, grouper: nn.Linear
     ) -> tuple[Tensor, Tensor]:
@@ -152,7 +153,7 @@ class Encoder(nn.Module):
         return features - features @ basis @ basis.T
 
 
-def _together(heads: list[nn.Linear], features: Tensor) -> tuple[Tensor, ...]:
+def together(heads: list[nn.Linear], features: Tensor) -> tuple[Tensor, ...]:
     """The outputs of linear heads, by one product: narrow ones cost more than their share."""
     weight, bias = torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
     outputs = nn.functional.linear(features, weight, bias)

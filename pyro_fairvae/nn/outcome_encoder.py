@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_fairvae.nn.densities import Mixture
-from pyro_fairvae.nn.encoder import SCORE, Encoder
+from pyro_fairvae.nn.encoder import SCORE, Encoder, together
 from pyro_fairvae.nn.tabular import ColumnDecoder
 from pyro_fairvae.schema.number_outcome import NumberOutcome
 
@@ -74,6 +74,10 @@ class OutcomeEncoder(Encoder):
         head = self.get_submodule("classifier")
         assert isinstance(head, DensityHead)
         return (*super()._of_features(features, u), head.linear(features))
+
+    def _narrow(self, features: Tensor) -> tuple[Tensor, ...]:
+        z_loc, z_scale, group_logits = together([self.z_loc, self.z_scale, self.group], features)
+        return z_loc, z_scale, self.classifier(features), group_logits
 
     def _by_label(
         self, group_logits: Tensor, class_logits: Tensor, grouper: nn.Linear

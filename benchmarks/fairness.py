@@ -27,6 +27,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "unsettled": {"refine_decisions": 0.0},  # the same with decisions as trained
     "expected": {"risk_estimator": "expected"},  # the same without the envelope
     "smoothed": {"refine_decisions": 0.0, "decision_weight": 0.0},  # without the error of decisions
+    "quarter": {"elbo_share": 0.25},  # the ELBO over a quarter of each batch's rows
+    "tenth": {"elbo_share": 0.1},
     "remembered": {"risk_estimator": "sampled", "memory": 0.2, "decision_weight": 0.0},
     # The paper's estimator, from the start.
     "plain": {"risk_estimator": "sampled", "decision_weight": 0.0, "risk_from": 0.0, "risk_full": 0.0},

@@ -8,7 +8,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
-from pyro_fairvae.models.likelihoods import LIKELIHOODS
+from pyro_fairvae.models.likelihoods import LIKELIHOODS, OfPossiblePairs
 from torch import Tensor, nn
 
 from pyro_fairvae.base.errors import choose
@@ -16,7 +16,7 @@ from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.nn.conditions import Conditions
 from pyro_fairvae.nn.members import Members
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Batch, Columns
+from pyro_fairvae.schema.observed import Batch, Columns, PossiblePairs
 
 PREVALENCES = ("independent", "joint")
 
@@ -129,19 +129,46 @@ class FairSSVAE(nn.Module):
                 else:
                     p_a_obs = Vindex(channel_a)[..., a, :]
                 pyro.sample("a_obs", dist.Categorical(p_a_obs), obs=batch.a_obs)
-                pyro.sample("x", self.row(a, y, z), obs=batch.x[..., : self.columns.decoded])
+                x = batch.x[..., : self.columns.decoded]
+                pyro.sample("x", self.row(a, y, z, batch.possible), obs=x)
                 if self.decoder_u is not None:
-                    pyro.sample("u", self.proxies(a, y, z), obs=batch.u)
+                    pyro.sample("u", self.proxies(a, y, z, batch.possible), obs=batch.u)
 
-    def row(self, a: Tensor, y: Tensor, z: Tensor) -> dist.TorchDistribution:
-        """p(x | a, y, z); ``a`` and ``y`` may carry enumeration dimensions left of the plates."""
-        return self.likelihood(self._decoded(self.decoder, a, y, z), self.log_scale, self.columns)
+    def row(
+        self, a: Tensor, y: Tensor, z: Tensor, possible: PossiblePairs | None = None
+    ) -> dist.TorchDistribution:
+        """p(x | a, y, z); ``a`` and ``y`` may carry enumeration dimensions left of the plates.
 
-    def proxies(self, a: Tensor, y: Tensor, z: Tensor) -> dist.TorchDistribution:
+        With ``possible`` they are enumerated, and only these pairs of each row are computed.
+        """
+        return self._likelihood(self.decoder, self.log_scale, self.columns, a, y, z, possible)
+
+    def proxies(
+        self, a: Tensor, y: Tensor, z: Tensor, possible: PossiblePairs | None = None
+    ) -> dist.TorchDistribution:
         """p(u | a, y, z), as :meth:`row`."""
         assert self.decoder_u is not None
         assert self.u_columns is not None
-        return self.likelihood(self._decoded(self.decoder_u, a, y, z), self.log_scale_u, self.u_columns)
+        return self._likelihood(self.decoder_u, self.log_scale_u, self.u_columns, a, y, z, possible)
+
+    def _likelihood(
+        self,
+        decoder: Members,
+        log_scale: Tensor,
+        columns: Columns | Pixels,
+        a: Tensor,
+        y: Tensor,
+        z: Tensor,
+        possible: PossiblePairs | None,
+    ) -> dist.TorchDistribution:
+        if possible is None:
+            return self.likelihood(self._decoded(decoder, a, y, z), log_scale, columns)
+        parameters = decoder(
+            z[:, possible.rows], possible.groups, possible.labels, in_dims=(0, None, None)
+        )  # (members, pairs, columns)
+        of_pairs = self.likelihood(parameters, log_scale, columns)
+        sizes = self.channel_a.values, self.channel_y.values, z.shape[-2]
+        return OfPossiblePairs(of_pairs, possible, *sizes)
 
     @staticmethod
     def _decoded(decoder: Members, a: Tensor, y: Tensor, z: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.distributions import constraints
 from torch.nn import functional
 
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.schema.observed import Columns
+from pyro_fairvae.schema.observed import Columns, PossiblePairs
 
 
 class MixedColumns(dist.TorchDistribution):
@@ -67,6 +67,36 @@ class NormalColumns(MixedColumns):
 
     def __init__(self, parameters: Tensor, log_scale: Tensor, columns: Columns | Pixels) -> None:
         super().__init__(parameters, log_scale, Columns(numbers=columns.decoded))
+
+
+class OfPossiblePairs(dist.TorchDistribution):
+    r"""p(x | a, y, z) at the (y, a) that a row's ỹ and ã leave possible, with y and a enumerated.
+
+    ``of_pairs`` has the batch shape (members, pairs). The log-density is (groups, classes, members, rows),
+    with 0 where (y, a) is impossible: the guide's q(y, a) is 0 there, so that it counts for nothing, and a
+    row that states label and group costs one pass of the decoder in place of one for each (y, a).
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    has_rsample = False
+
+    def __init__(
+        self, of_pairs: dist.TorchDistribution, pairs: PossiblePairs, groups: int, classes: int, rows: int
+    ) -> None:
+        self.of_pairs, self.pairs = of_pairs, pairs
+        shape = torch.Size((groups, classes, of_pairs.batch_shape[0], rows))
+        super().__init__(shape, of_pairs.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.of_pairs.support
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        groups, classes, members, rows = self.batch_shape
+        found: Tensor = self.of_pairs.log_prob(value[self.pairs.rows])
+        place = (self.pairs.groups * classes + self.pairs.labels) * rows + self.pairs.rows
+        every = found.new_zeros(members, groups * classes * rows).index_copy(1, place, found)
+        return every.view(members, groups, classes, rows).movedim(0, 2)
 
 
 LIKELIHOODS: dict[str, type[MixedColumns]] = {"mixed": MixedColumns, "normal": NormalColumns}

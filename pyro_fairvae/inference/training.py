@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.data.batches import batches
+from pyro_fairvae.data.possible_pairs import PairsOfRows
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
@@ -235,6 +237,7 @@ class _Run:
         self.seeds = seeds
         self.lambdas = tuple(float(weight) for weight in lambdas)
         self.program = Program(self.train, settings, seeds).to(self.device, dtype)
+        self.pairs = self._pairs_of_rows()
         self.objective = objective_of(self.train, self.lambdas, settings)
         if any(self.lambdas):
             levels = train.group_attributes.levels
@@ -375,8 +378,19 @@ class _Run:
 
     def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """The rows of each step, with images newly augmented."""
-        for batch in batches(self.train, order, self.workers):
-            yield replace(batch, x=altered(batch.x, self.train.columns, self.settings.augmentation))
+        elbo_rows = self.settings.objective_weights.elbo_rows
+        possible = repeat(None) if self.pairs is None else self.pairs.of(order, elbo_rows)
+        for batch, pairs in zip(batches(self.train, order, self.workers), possible, strict=False):
+            x = altered(batch.x, self.train.columns, self.settings.augmentation)
+            yield replace(batch, x=x, possible=pairs)
+
+    def _pairs_of_rows(self) -> PairsOfRows | None:
+        """Finds the (y, a) that rows leave possible, where not all are and members share rows."""
+        if self.train.members is not None or self.outside is not None or self.train.number is not None:
+            return None
+        model = self.program.model
+        pairs = PairsOfRows(self.train, model.channel_a, model.channel_y)
+        return pairs if pairs.some_impossible else None
 
     def _with_imputations(self, batch: Batch, index: Tensor) -> Batch:
         if self.imputation is not None:

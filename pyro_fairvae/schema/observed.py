@@ -61,6 +61,15 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class PossiblePairs:
+    """The (y, a) of each row that can have produced what it states, a pair after another, (pairs,) each."""
+
+    rows: Tensor
+    labels: Tensor
+    groups: Tensor
+
+
+@dataclass(frozen=True)
 class Batch:
     """Rows of one SVI step.
 
@@ -70,7 +79,8 @@ class Batch:
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
     where groups are, too. ``outcome`` is y itself, standardised, where it is a number: ``y_obs`` then has its
     level, and rows with ∅ have 0 there. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is
-    taken over; all unless given.
+    taken over; all unless given. ``possible`` are the (y, a) that these rows, which members share, leave
+    possible: the decoder is computed at those alone if it is given.
     """
 
     x: Tensor
@@ -81,6 +91,7 @@ class Batch:
     imputed: Tensor | None = None
     elbo_rows: int | None = None
     outcome: Tensor | None = None
+    possible: PossiblePairs | None = None
 
     @property
     def rows(self) -> int:
@@ -92,7 +103,8 @@ class Batch:
             return self
         rows = slice(self.elbo_rows)
         u = None if self.u is None else self.u[..., rows, :]
-        return Batch(self.x[..., rows, :], self.y_obs[..., rows], self.a_obs[..., rows], u)
+        recorded = self.y_obs[..., rows], self.a_obs[..., rows]
+        return Batch(self.x[..., rows, :], *recorded, u, possible=self.possible)
 
 
 @dataclass(frozen=True)

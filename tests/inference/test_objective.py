@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.channels.channel import Channel
+from pyro_fairvae.data.possible_pairs import PairsOfRows
 from pyro_fairvae.inference.objective import FairELBO, GuidedRun, Measured, beliefs
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program
@@ -327,6 +328,48 @@ def test_objective_and_gradients_equal_brute_force(
         assert mine is not None, name
         assert other is not None, name
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("prior", "names", "proxies", "share"),
+    [
+        ("truthful", (), False, 1.0),
+        ("truthful", ("c", "x0"), True, 0.5),
+        ("truthful", ("label",), False, 1.0),
+        ("{preset: truthful, given: label}", (), False, 0.7),
+        ("{rows: {0: {own: 3, unavailable: 2}, 1: {own: 3, other: 1, unavailable: 2}}}", (), False, 1.0),
+    ],
+)
+@pytest.mark.parametrize("groups", [2, 3])
+def test_decoding_possible_pairs_alone_changes_nothing(
+    groups: int, prior: str, names: tuple[str, ...], proxies: bool, share: float
+) -> None:
+    """Loss, gradients and all parts; the decoder is computed for fewer (y, a)."""
+    settings = small_settings(
+        prior_a=prior, withholding_depends_on=names, elbo_share=share, elbo_weight=0.3, epochs=1
+    )
+    program, table, batch = make(settings, groups, proxies=proxies)
+    pairs = PairsOfRows(table, program.model.channel_a, program.model.channel_y)
+    elbo_rows = settings.objective_weights.elbo_rows
+    (possible,) = pairs.of([torch.arange(11)], elbo_rows)
+    assert pairs.some_impossible
+    assert len(possible.rows) < elbo_rows(11) * table.classes * table.groups
+    fair = objective(table, settings, 2, settings.objective_weights)
+    parameters = [*program.guide.parameters(), *program.model.parameters()]
+    found = []
+    for given in (None, possible):
+        torch.manual_seed(0)
+        with pyro.get_param_store().scope():
+            evaluation = fair.evaluate(program.model, program.guide, replace(batch, possible=given))
+        fair.risk.estimator.load_state(
+            objective(table, settings, 2, settings.objective_weights).risk.estimator.state()
+        )
+        gradients = torch.autograd.grad(evaluation.loss, parameters, allow_unused=True)
+        found.append((evaluation.measured.parts, evaluation.loss, gradients))
+    (parts, loss, gradients), (parts_of_pairs, loss_of_pairs, gradients_of_pairs) = found
+    torch.testing.assert_close(loss_of_pairs, loss, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(parts_of_pairs, parts, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients_of_pairs, gradients, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("sites", ["map", "dirichlet"])

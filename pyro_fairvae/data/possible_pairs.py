@@ -23,10 +23,7 @@ class PairsOfRows:
         self, table: Observed, channel_a: Channel, channel_y: Channel, steps_at_once: int = 64
     ) -> None:
         self.steps_at_once = steps_at_once
-        of_y, of_a = (
-            channel.possible.reshape(-1, channel.values, channel.outcomes).any(0)
-            for channel in (channel_y, channel_a)
-        )
+        of_y, of_a = (_possible(channel) for channel in (channel_y, channel_a))
         outcomes = channel_a.outcomes
         together = (of_y.T[:, None, :, None] & of_a.T[None, :, None, :]).reshape(len(of_y.T) * outcomes, -1)
         self.classes, self.groups = channel_y.values, channel_a.values
@@ -55,3 +52,8 @@ class PairsOfRows:
         row = np.repeat(np.arange(len(stated)), counts[stated])
         place = np.arange(len(row)) - np.repeat(np.cumsum(counts[stated]) - counts[stated], counts[stated])
         return row, np.concatenate(self._pairs)[firsts[stated[row]] + place]
+
+
+def _possible(channel: Channel) -> np.ndarray:
+    """Whether each value can have produced each outcome, in any row of the table, (values, outcomes)."""
+    return np.logical_or.reduce(channel.possible.reshape(-1, channel.values, channel.outcomes))

@@ -171,7 +171,7 @@ def test_levels_of_a_number_enter_as_the_numbers_that_they_stand_for() -> None:
     told = view_of_cells(sums, False, risk.estimator.risk.centres).categories[0, :, 0]
     centres = np.array(levels.centres)
     np.testing.assert_allclose(told, (centres - centres.mean()) / centres.std(), rtol=1e-5)
-    fitted = fit(table, table, (0.0, 30.0), settings)
+    fitted = fit(table, table, (0.0, 100.0), settings)
     free, fair = (
         mutual_information_of_numbers(decided, age, discrete=(True, False))
         for decided in fitted.decide(x).numpy()

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
 from pyro_fairvae.guides.global_sites import DirichletSites, PointSites
+from pyro_fairvae.models.channel_sites import sample_channel
 from pyro_fairvae.models.fair_ssvae import rows_of_elbo
 from torch import Tensor, nn
 
@@ -167,17 +168,13 @@ class FactoredGuide(nn.Module):
 
     def _channels(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Draws of P(ã|a) and P(ỹ|y), (members, values, outcomes), and of w, if there are conditions."""
-        channel_a = self._sample_channel(self.channel_a)
+        channel_a = sample_channel(self.channel_a, self.sites.distribution)
         withholding = None
         if self.conditions is not None:
             site = self.channel_a.withholding_site
             withholding = pyro.sample(site, self.sites.distribution(site)).squeeze(-3)
-        channel_y = self._sample_channel(self.channel_y)
+        channel_y = sample_channel(self.channel_y, self.sites.distribution)
         return channel_a.squeeze(-3), channel_y.squeeze(-3), withholding
-
-    def _sample_channel(self, channel: Channel) -> Tensor:
-        """A draw of P(observed | latent), (members, 1, values, outcomes)."""
-        return channel.matrix([pyro.sample(site, self.sites.distribution(site)) for site in channel.sites])
 
 
 def mean_over_labels(log_channel_a: Tensor, log_y: Tensor) -> Tensor:

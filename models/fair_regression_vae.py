@@ -8,6 +8,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
+from pyro_fairvae.models.channel_sites import sample_channel
 from pyro_fairvae.models.fair_ssvae import FairSSVAE
 from torch import Tensor, nn
 
@@ -68,7 +69,7 @@ class FairRegressionVAE(FairSSVAE):
             gamma = self.log_scale.new_full((self.channel_a.values,), self.gamma)
             pi_a = pyro.sample("pi_a", dist.Dirichlet(gamma))
             channel_a = self._channel_of_rows(batch)
-            channel_y = self._sample_channel(self.channel_y)
+            channel_y = sample_channel(self.channel_y, like=self.log_scale)
             self._smooth(self.channel_y, channel_y)
             with pyro.plate("rows", batch.rows, dim=-1):
                 z = pyro.sample("z", self._standard_normal())

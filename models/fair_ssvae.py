@@ -8,6 +8,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.ops.indexing import Vindex
+from pyro_fairvae.models.channel_sites import sample_channel
 from pyro_fairvae.models.likelihoods import LIKELIHOODS, OfPossiblePairs
 from torch import Tensor, nn
 
@@ -118,7 +119,7 @@ class FairSSVAE(nn.Module):
         with pyro.plate("members", self.decoder.count, dim=-2):
             pi_y, pi_a = self._sample_prevalence()
             channel_a = self._channel_of_rows(batch)
-            channel_y = self._sample_channel(self.channel_y)
+            channel_y = sample_channel(self.channel_y, like=self.log_scale)
             with plate:
                 z = pyro.sample("z", self._standard_normal())
                 y = pyro.sample("y", dist.Categorical(pi_y))
@@ -196,18 +197,9 @@ class FairSSVAE(nn.Module):
         pi_y, pi_a = draws
         return pi_y, pi_a.unsqueeze(-2).expand(*pi_a.shape[:-1], classes, groups)
 
-    def _sample_channel(self, channel: Channel) -> Tensor:
-        """P(observed | latent), (members, 1, values, outcomes)."""
-        return channel.matrix(
-            [
-                pyro.sample(site, dist.Dirichlet(channel.concentration(row, self.log_scale)))
-                for row, site in enumerate(channel.sites)
-            ]
-        )
-
     def _channel_of_rows(self, batch: Batch) -> Tensor:
         """P(ã | a), as of all rows or of each; with the label in v, or crossed with it, of each class."""
-        channel_a = self._sample_channel(self.channel_a)
+        channel_a = sample_channel(self.channel_a, like=self.log_scale)
         self._smooth(self.channel_a, channel_a)
         cell = self.channel_a.cell(batch.x) if self.channel_a.crossed else None
         if self.conditions is not None:

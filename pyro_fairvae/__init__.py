@@ -19,6 +19,9 @@ Research
 Who withholds
     :class:`Attributes`, :class:`Channel`, :func:`channel` (P(ã|a) with a prior), :func:`calibrate_fit`,
     :func:`guide_draws`, :func:`prior_draws`, :class:`ChannelDraws`, :func:`summarise`.
+Pyro programs of one's own
+    :func:`channel` and :func:`sample_channel` (channels as sites of any model and guide), :class:`RiskELBO`
+    (the fairness risk beside any ELBO), :class:`Members` (many networks as one).
 Errors
     :class:`InputError`, a ``ValueError``: what was given cannot be used.
 
@@ -50,8 +53,11 @@ if TYPE_CHECKING:
     from pyro_fairvae.evaluation.members import evaluate_members
     from pyro_fairvae.evaluation.metrics import evaluate
     from pyro_fairvae.inference.fit_result import Fit
+    from pyro_fairvae.inference.risk_elbo import RiskELBO
     from pyro_fairvae.inference.settings import Settings
     from pyro_fairvae.inference.training import fit
+    from pyro_fairvae.models.channel_sites import sample_channel
+    from pyro_fairvae.nn.members import Members
     from pyro_fairvae.posterior.calibration import calibrate_fit
     from pyro_fairvae.posterior.channel_draws import ChannelDraws, guide_draws, prior_draws
     from pyro_fairvae.posterior.summaries import summarise
@@ -76,8 +82,10 @@ __all__ = [
     "FairSSVAERegressor",
     "Fit",
     "InputError",
+    "Members",
     "Missingness",
     "Observed",
+    "RiskELBO",
     "RiskSettings",
     "Settings",
     "Splits",
@@ -94,6 +102,7 @@ __all__ = [
     "monitor",
     "prior_draws",
     "register_risk",
+    "sample_channel",
     "samples_for",
     "split",
     "summarise",
@@ -113,8 +122,10 @@ _DEFINED_IN = {
     "FairSSVAERegressor": "pyro_fairvae.estimator.regressor",
     "Fit": "pyro_fairvae.inference.fit_result",
     "InputError": "pyro_fairvae.base.errors",
+    "Members": "pyro_fairvae.nn.members",
     "Missingness": "pyro_fairvae.data",
     "Observed": "pyro_fairvae.schema.observed",
+    "RiskELBO": "pyro_fairvae.inference.risk_elbo",
     "RiskSettings": "pyro_fairvae.risks",
     "Settings": "pyro_fairvae.inference.settings",
     "Splits": "pyro_fairvae.data",
@@ -131,6 +142,7 @@ _DEFINED_IN = {
     "monitor": "pyro_fairvae.auditing.monitoring",
     "prior_draws": "pyro_fairvae.posterior.channel_draws",
     "register_risk": "pyro_fairvae.risks",
+    "sample_channel": "pyro_fairvae.models.channel_sites",
     "samples_for": "pyro_fairvae.risks",
     "split": "pyro_fairvae.data",
     "summarise": "pyro_fairvae.posterior.summaries",

@@ -45,9 +45,24 @@ class Skeletons:
 class Members(nn.Module):
     """K copies of a network whose parameters are stacked along a leading dimension of members.
 
-    ``build(k)`` makes copy ``k``, which is initialised with ``seeds[k]`` (equal seeds give equal copies,
-    except where ``build`` itself depends on ``k``). The forward pass is one ``vmap``, so copies are
-    independent of each other.
+    The forward pass is one ``vmap``, so copies are independent of each other. In a Pyro program they stand in
+    ``pyro.plate("members", K, dim=-2)``, to the left of the plate of rows.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(k)`` makes copy k.
+    seeds : sequence of int
+        Copy k is initialised with ``seeds[k]``: equal seeds give equal copies, except where ``build`` itself
+        depends on k.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyro_fairvae import Members
+    >>> networks = Members(lambda k: torch.nn.Linear(3, 2), seeds=[0, 1])
+    >>> networks(torch.zeros(5, 3), in_dims=(None,)).shape  # rows that all members share
+    torch.Size([2, 5, 2])
     """
 
     def __init__(self, build: Callable[[int], nn.Module], seeds: Sequence[int]) -> None:

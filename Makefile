@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 WORKERS ?= 2
 
-.PHONY: demo test torture check clean install
+.PHONY: demo test torture docs check clean install
 
 demo: $(STAMP)
 	$(BIN)/fairvae train --dataset adult --group gender --level sparse --overwrite --out runs/demo
@@ -16,6 +16,10 @@ test: $(STAMP)
 # Hostile input, faults and load, for minutes; TORTURE="--parts flips --seed 7" chooses.
 torture: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture $(TORTURE)
+
+# The site in docs/_build/html: warnings are errors; the gallery's examples are run.
+docs: $(VENV)/docs
+	OMP_NUM_THREADS=2 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -33,6 +37,10 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
+$(VENV)/docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $(VENV)/docs
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/_gallery docs/_api *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""What the README and the quickstart tell people to type does what it says."""
+"""What README and docs tell people to type does what it says."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ from pyro_fairvae.estimator import classifier as estimator
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LIBRARY = (ROOT / "docs" / "guide" / "library.md").read_text()
+DEMO = (ROOT / "docs" / "demo.md").read_text()
+PAGES = [
+    page
+    for page in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))
+    if "_build" not in page.parts
+]
+ALL = "\n".join(page.read_text() for page in PAGES)
 TYPED = [
     line.strip() for page in PAGES for line in page.read_text().splitlines() if line[:12] == "    fairvae "
 ]
 
 
 def example_with(words: str) -> str:
-    """The one example of the README in which some words occur."""
-    examples = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    """The one example of the library's page in which some words occur."""
+    examples = re.findall(r"```python\n(.*?)```", LIBRARY, flags=re.DOTALL)
     (example,) = [each for each in examples if words in each]
     return str(example)
 
@@ -37,7 +43,7 @@ def test_the_library_example_runs(adult: Table, monkeypatch: pytest.MonkeyPatch)
     """On 600 rows of Adult instead of all."""
     monkeypatch.setattr(data, "load", lambda name, group: adult.take(600, seed=0))
     found: dict[str, object] = {}
-    exec(example_with("load_dataset"), found)  # the README is ours
+    exec(example_with("load_dataset"), found)  # the page is ours
     parts, fitted = found["parts"], found["fitted"]
     x = found["x"]
     assert fitted.predict_proba(x).shape == (2, parts.test.rows, 2)  # type: ignore[attr-defined]
@@ -55,11 +61,11 @@ def test_the_example_that_opens_a_run_runs(monkeypatch: pytest.MonkeyPatch, tmp_
     run = f"train --dataset synthetic --lambdas 0,1 {small} --device cpu --quiet --out runs/demo"
     assert main(run.split()) == 0
     found: dict[str, object] = {}
-    exec(example_with('load("runs/demo")'), found)  # the README is ours
+    exec(example_with('load("runs/demo")'), found)  # the page is ours
     model, classifier = found["model"], found["classifier"]
     assert list(model.frontier["lambda"]) == [0.0, 1.0] == list(model.fit.lambdas)  # type: ignore[attr-defined]
     assert classifier.frontier_.equals(model.frontier)  # type: ignore[attr-defined]
-    listed = README.split("then holds")[1].split("![")[0]
+    listed = DEMO.split("then holds")[1].split("![")[0]
     files = set(re.findall(r"`([\w.]+\.(?:json|csv|png|pt|safetensors))`", listed))
     assert files - {"faces.png", "check.png", "effects.png"} == {
         path.name for path in Path("runs/demo").iterdir()
@@ -100,12 +106,12 @@ def test_every_command_is_named() -> None:
         ),
         *("recover", "reproduce"),
     ):
-        assert f"fairvae {command}" in README
+        assert f"fairvae {command}" in ALL
 
 
 @pytest.mark.parametrize("line", TYPED)
 def test_every_command_line_has_options_that_there_are(line: str) -> None:
-    """Command lines of the README and of docs are parsed, and not run."""
+    """Command lines of README and docs are parsed, and not run."""
     _, command, *words = shlex.split(line, comments=True)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     COMMANDS[command].add_arguments(parser)

@@ -132,7 +132,7 @@ class Conditions(nn.Module):
         like = train.like
         edges = like.new_zeros(count, len(numbers), PIECES + 1)
         if numbers:
-            edges = torch.stack([piece_edges(table[:, numbers], PIECES) for table in tables]).to(like)
+            edges = torch.stack([_edges(table[:, numbers]) for table in tables]).to(like)
         shares = like.new_zeros(count, 0)
         if LABEL in names:
             assert train.class_names is not None
@@ -162,6 +162,24 @@ class Conditions(nn.Module):
         """The name that each column of the design belongs to."""
         longest_first = sorted(self.names, key=len, reverse=True)
         return [next(name for name in longest_first if words.startswith(name)) for words in self.columns]
+
+    @property
+    def varies(self) -> list[bool]:
+        """Whether each column of the design differs between rows: a number of two values has one piece."""
+        of_features: list[bool] = (self.mean != 0).any(0).squeeze(0).tolist()
+        return of_features + [True] * self.classes
+
+    @property
+    def words(self) -> list[str]:
+        """The columns for people: the only piece of a number has its name alone."""
+        varying = Counter(
+            name for name, varies in zip(self.features_of_columns, self.varies, strict=True) if varies
+        )
+        first = " (piece 1)"
+        return [
+            name if column == f"{name}{first}" and varying[name] == 1 else column
+            for name, column in zip(self.features_of_columns, self.columns, strict=True)
+        ]
 
     @property
     def width(self) -> int:
@@ -210,6 +228,17 @@ class Conditions(nn.Module):
         pieces = ((x[..., numbers].unsqueeze(-1) - low) / span).clamp(0, 1).flatten(-2)
         blocks = x[..., indicators]
         return torch.cat([pieces, blocks.expand(*pieces.shape[:-1], blocks.shape[-1])], dim=-1)
+
+
+def _edges(numbers: Tensor) -> Tensor:
+    """Edges of the pieces of each column; one of few values has a piece between each two, and empty ones."""
+    edges = piece_edges(numbers, PIECES)
+    for place, column in enumerate(numbers.unbind(-1)):
+        values = column.unique()
+        if len(values) <= PIECES:
+            edges[place] = values[-1]
+            edges[place, : len(values)] = values
+    return edges
 
 
 def _check_names(train: Observed, names: tuple[str, ...], where: str = "withholding_depends_on") -> None:

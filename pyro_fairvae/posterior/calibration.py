@@ -125,9 +125,10 @@ class Dependence:
         return Dependence(conditions, features, labels, cell)
 
     def has_effect(self, channel: Channel) -> list[bool]:
-        """Whether a column of v has a coefficient w: those of a crossed channel's rows have none."""
+        """Whether a column of v has a coefficient w: those that never vary, or of crossed rows, do not."""
         crossed = {f"{column.name} = {value}" for column in channel.crossed for value in column.values}
-        return [column not in crossed for column in self.conditions.columns]
+        columns = zip(self.conditions.columns, self.conditions.varies, strict=True)
+        return [varies and column not in crossed for column, varies in columns]
 
 
 def _for_tables(observed: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -180,7 +181,7 @@ def calibrate_scores(
     if dependence is not None:
         by_row = RowChannel.at(stage, mode[0][[0]], dependence.conditions)
         conditions, free = dependence.conditions, dependence.has_effect(channel)
-        names = tuple(compress(conditions.columns, free))
+        names = tuple(compress(conditions.words, free))
         relative = conditions.relative(posterior.effects).cpu().numpy()[..., free]
         effects = Effects(names, relative) if names else None
     checks: list[WithholdingCheck | None] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import torch
@@ -122,7 +123,9 @@ def guide_effects(fit: Fit, draws: int = 1000) -> Effects:
     with seeded(0):
         site = program.guide.channel_a.withholding_site
         w = program.guide.sites.distribution(site).sample(torch.Size([draws])).squeeze(-3)
-    return Effects(conditions.columns, conditions.relative(w).cpu().numpy()[None])
+    varies = conditions.varies
+    relative = conditions.relative(w).cpu().numpy()[None][..., varies]
+    return Effects(tuple(compress(conditions.words, varies)), relative)
 
 
 def prior_draws(channel: Channel, draws: int = 4000, seed: int = 0) -> ChannelDraws:

@@ -140,3 +140,25 @@ def test_relative_effects_leave_withholding_as_it_is() -> None:
     assert torch.allclose(relative[..., 4:7] @ shares, torch.zeros(4, 2, 1), atol=1e-6)
     # A constant added to all categories cannot be seen, and is gone.
     assert torch.allclose(conditions.relative(w + 5 * (torch.arange(9) > 3)), relative, atol=1e-5)
+
+
+def test_a_number_of_few_values_has_a_piece_between_each_two() -> None:
+    """As many coefficients as steps between values, with the number's name where there is one step."""
+    draw = np.random.default_rng(0)
+    x = np.stack([draw.integers(0, 2, 200), draw.integers(0, 3, 200), draw.normal(size=200)], 1)
+    y, a = (torch.from_numpy(draw.integers(0, size, 200)) for size in (2, 3))
+    table = Observed(torch.from_numpy(x), y, a, Columns(3, (), ("two", "three", "many")), 2, 2)
+    conditions = Conditions.learn(table, ("two", "three", "many"), 1)
+    shown = [word for word, varies in zip(conditions.words, conditions.varies, strict=True) if varies]
+    assert shown == [
+        "two",
+        "three (piece 1)",
+        "three (piece 2)",
+        *(f"many (piece {t})" for t in (1, 2, 3, 4)),
+    ]
+    design = conditions.features(table.x)[0]
+    two = x[:, 0] - x[:, 0].mean()
+    np.testing.assert_allclose(design[:, 0], two, atol=1e-6)
+    np.testing.assert_allclose(design[:, 1:4], 0.0, atol=1e-12)
+    np.testing.assert_allclose(design[:, 4], (x[:, 1] > 0) - (x[:, 1] > 0).mean(), atol=1e-6)
+    np.testing.assert_allclose(design[:, 5], (x[:, 1] > 1) - (x[:, 1] > 1).mean(), atol=1e-6)

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from pyro_fairvae.storage.stored_model import StoredModel
     from pyro_fairvae.storage.stored_model import load_model as load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",

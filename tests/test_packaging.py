@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 from pathlib import Path
 
 import pytest
+
+import pyro_fairvae
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"pyro_fairvae": "pyro_fairvae", "models": "pyro_fairvae.models", "guides": "pyro_fairvae.guides",
@@ -101,3 +104,29 @@ def test_setup_cfg_lists_every_package() -> None:
         for path in (ROOT / folder).rglob("__init__.py")
     }
     assert listed == there
+
+
+def declared() -> dict[str, str]:
+    """The oldest version of each dependency that setup.cfg allows."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config["options"]["install_requires"].split()
+    return dict(line.split(">=") for line in lines)
+
+
+def test_the_conda_recipe_and_the_oldest_versions_are_those_of_setup_cfg() -> None:
+    recipe = (ROOT / "conda" / "meta.yaml").read_text()
+    assert f'set version = "{pyro_fairvae.__version__}"' in recipe
+    names = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+    run = re.findall(r"^    - ([\w-]+) >=([\d.]+)$", recipe.split("  run:")[1], flags=re.MULTILINE)
+    assert dict(run) == {"python": "3.11"} | {names.get(name, name): at for name, at in declared().items()}
+    oldest = dict(
+        line.split("==")
+        for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert oldest.keys() == declared().keys()
+    for name, version in declared().items():
+        assert [int(part) for part in oldest[name].split(".")][: version.count(".") + 1] == [
+            int(part) for part in version.split(".")
+        ], name

@@ -17,9 +17,10 @@ test: $(STAMP)
 torture: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture $(TORTURE)
 
-# The site in docs/_build/html: warnings are errors; the gallery's examples are run.
+# The site in docs/_build/html: warnings are errors, examples are run, pages are opened in a browser.
 docs: $(VENV)/docs
 	OMP_NUM_THREADS=2 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m pytest -q tests/test_site.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from importlib.metadata import version as version_of
-
-from docutils import nodes
 
 project = "pyro_fairvae"
 author = "pyro_fairvae contributors"
@@ -23,7 +20,7 @@ extensions = [
 exclude_patterns = ["_build", "gallery/*.rst"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
-suppress_warnings = ["config.cache", "myst.strikethrough"]
+suppress_warnings = ["config.cache", "myst.header"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -43,20 +40,11 @@ html_theme = "pydata_sphinx_theme"
 html_title = "pyro_fairvae"
 html_theme_options = {
     "show_prev_next": False,
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
 }
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 
 warnings.filterwarnings("ignore", category=UserWarning, message=".*non-interactive.*")
-
-
-def links_to_files(app, doctree) -> None:
-    """Links of pages to files of the repository that are no pages become plain text."""
-    for link in list(doctree.findall(nodes.reference)):
-        if re.match(r"\.\./", link.get("refuri", "")):
-            link.replace_self(nodes.literal(text=link.astext()))
-
-
-def setup(app) -> None:
-    app.connect("doctree-read", links_to_files)

@@ -56,12 +56,12 @@ for row in range(FACES):
     name = f"{row + 1:06d}.jpg"
     face(smiling[row], male[row]).save(folder / "img_align_celeba" / name, quality=95)
     lines.append(" ".join([name, *values[row]]))
-(folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
+written = (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
 
 # %%
 
 options = f"--dataset celeba --label Smiling --group Male --epochs {EPOCHS} --lambdas 0,0.4 --quiet"
-main(["train", *options.split(), "--data-dir", str(folder), "--out", str(folder / "run")])
+code = main(["train", *options.split(), "--data-dir", str(folder), "--out", str(folder / "run")])
 
 # %%
 # Reconstructions, and the same z at every label and group.

@@ -27,9 +27,11 @@ from pyro_fairvae.data.number_labels import code_outcome, learn_outcome, numbers
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.levels import MOST_LEVELS
 from pyro_fairvae.schema.number_outcome import NumberOutcome
 
 FEWEST_ROWS = 8
+MOST_GROUPS = MOST_LEVELS  # groups, like levels of a number, are enumerated
 LABEL = "label"  # in withholding_depends_on, whatever the name of y
 NOBODY = Attributes.single(("0", "1"))  # placeholder groups, which nobody states, where none are given
 
@@ -108,6 +110,11 @@ def check_groups(
         number <= max(MANY, stating / 2),
         f"sensitive_features make {number} groups, which {stating} rows state; numbers and identifiers "
         "are not groups. Give other columns, or fewer groups, or group_levels for a number such as age.",
+    )
+    require(
+        number <= MOST_GROUPS,
+        f"sensitive_features make {number} groups; the most that can be told apart here is {MOST_GROUPS}. "
+        "Join small groups to larger ones, or give fewer columns.",
     )
     return groups.outcomes, groups.attributes
 

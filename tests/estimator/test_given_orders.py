@@ -11,6 +11,7 @@ from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator import table_classifier
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
+from pyro_fairvae.estimator.validation import check_groups
 from tests.support.user_tables import made_table, tiny
 
 MADE = made_table(120)
@@ -89,3 +90,10 @@ def test_probabilities_that_are_none_are_refused() -> None:
     numbers = MADE.X.select_dtypes("number").to_numpy()
     with pytest.raises(InputError, match="predict_proba of Percent must return probabilities of 2 classes"):
         FairDecisions(Percent(), folds=2).fit(numbers, MADE.y_obs, MADE.a_obs)
+
+
+def test_more_groups_than_can_be_told_apart_are_refused() -> None:
+    names = np.array([f"g{k}" for k in range(65)] * 20)
+    with pytest.raises(InputError, match="sensitive_features make 65 groups; the most .* is 64. Join small"):
+        check_groups(names, (), len(names))
+    assert check_groups(names[names != "g7"], (), 64 * 20)[1].groups == 64

@@ -94,6 +94,6 @@ def test_probabilities_that_are_none_are_refused() -> None:
 
 def test_more_groups_than_can_be_told_apart_are_refused() -> None:
     names = np.array([f"g{k}" for k in range(65)] * 20)
-    with pytest.raises(InputError, match="sensitive_features make 65 groups; the most .* is 64. Join small"):
+    with pytest.raises(InputError, match=r"sensitive_features make 65 groups; the most .* is 64. Join small"):
         check_groups(names, (), len(names))
     assert check_groups(names[names != "g7"], (), 64 * 20)[1].groups == 64

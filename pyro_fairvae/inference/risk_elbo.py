@@ -13,7 +13,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.risks import RiskLoss, RiskSettings
 
 
-class RiskELBO(ELBO):  # type: ignore[misc]
+class RiskELBO(ELBO):
     r"""An ELBO of Pyro's with the fairness risk of a classifier beside it, as a loss for SVI.
 
     .. math:: -\frac1n \mathrm{ELBO} + \lambda\, \hat{\mathcal E}\, F(P_f, Y, A)
@@ -65,7 +65,7 @@ class RiskELBO(ELBO):  # type: ignore[misc]
 
     def __init__(
         self,
-        elbo: ELBO,
+        elbo: Any,
         judge: Callable[..., tuple[Tensor, Tensor]],
         weight: float | Tensor,
         rows: int,

@@ -4,7 +4,7 @@ The rules count applicants whose category is known: how many there are, how many
 above the median of all), that rate, and its ratio to the largest rate of a category; for each sex, each race
 or ethnicity, and each of their combinations; and how many applicants are of no known category. Nothing is
 imputed there. Beside these columns stand the same rates with those unknown taken in, and how far they may be
-off.
+off. Where rows have weights, rates and ratios are of the people they stand for; applicants are rows.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def local_law_144(audited: Audit, by: str = "decisions", exclude_below: float = 
             "scoring rates need the scores: give scores to the audit, or take by='decisions'.",
         )
         assert source.scores is not None
-        decided, positive = (source.scores > np.median(source.scores)).astype(int), 1
+        decided, positive = (source.scores > _median(source.scores, source.call.sample_weight)).astype(int), 1
         require(
             len(np.unique(decided)) > 1,
             "no score is above the median of all, so that scoring rates are 0; take by='decisions'.",
@@ -164,6 +164,8 @@ def local_law_144(audited: Audit, by: str = "decisions", exclude_below: float = 
                 pos_label=source.words[source.positive] if by == "decisions" else "selected",
                 confidence=call.confidence,
                 missing_values=call.missing_values,
+                sample_weight=call.sample_weight,
+                clusters=call.clusters,
             )
         )
         assert again.source is not None
@@ -198,8 +200,11 @@ def _table(audited: Audit, selected: np.ndarray, exclude_below: float) -> LawTab
     group, names = source.everyone.group, source.attributes.group_names
     applicants = np.bincount(group, minlength=len(names) + 1)[:-1]
     chosen = np.bincount(group[selected], minlength=len(names) + 1)[:-1]
-    rate = np.divide(chosen, applicants, out=np.full(len(names), np.nan), where=applicants > 0)
-    excluded = applicants < exclude_below * applicants.sum()
+    people = source.everyone.design.counts(group, len(names) + 1)[:-1]
+    of_people = source.everyone.design.weighed(selected.astype(float))
+    hired = np.bincount(group, of_people, minlength=len(names) + 1)[:-1]
+    rate = np.divide(hired, people, out=np.full(len(names), np.nan), where=people > 0)
+    excluded = people < exclude_below * people.sum()
     largest = np.nanmax(np.where(excluded, np.nan, rate)) if (~excluded & (applicants > 0)).any() else 0
     ratio = np.where(excluded | (largest == 0), np.nan, rate / (largest or 1))
     lines = pd.DataFrame(
@@ -214,6 +219,13 @@ def _table(audited: Audit, selected: np.ndarray, exclude_below: float) -> LawTab
     ratios, _ = impact_ratios(source.estimates.parity(), source.positive, ~excluded, audited.confidence)
     lines[["estimated_ratio", "ratio_low", "ratio_high"]] = ratios
     return LawTable(lines, len(group) - int(applicants.sum()))
+
+
+def _median(scores: np.ndarray, weight: np.ndarray | None) -> float:
+    """The score that half of the people are above, at most."""
+    if weight is None:
+        return float(np.median(scores))
+    return float(np.quantile(scores, 0.5, weights=weight, method="inverted_cdf"))
 
 
 def _distinct(titles: list[str]) -> list[str]:

@@ -45,6 +45,9 @@ class Audit:
         Warnings and remarks in words.
     figures : Figures
         Impact ratios, predictive parity, and, from scores, AUC and calibration: see :class:`Figures`.
+    design : dict, optional
+        Where rows have weights or clusters: as how many ``effective_rows`` of equal weight they count, and
+        the number of ``clusters``, None without them.
     local_law, by_gamma : optional
         What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
         rest.
@@ -74,6 +77,7 @@ class Audit:
     figures: Figures | None = None
     local_law: LocalLaw144 | None = None
     by_gamma: Sensitivity | None = None
+    design: dict[str, Any] | None = None
     source: AuditSource | None = field(default=None, repr=False, compare=False)
 
     def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
@@ -158,6 +162,7 @@ class Audit:
             "figures": None if self.figures is None else self.figures.to_dict(),
             "local_law": None if self.local_law is None else self.local_law.to_dict(),
             "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
+            "design": plain(self.design),
         }
 
     @staticmethod
@@ -176,7 +181,18 @@ class Audit:
             None if content["figures"] is None else Figures.of(content["figures"]),
             None if content["local_law"] is None else LocalLaw144.of(content["local_law"]),
             None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
+            content["design"],
         )
+
+    def _design_in_words(self) -> str:
+        assert self.design is not None
+        rows, clusters = self.design["effective_rows"], self.design["clusters"]
+        words = f"Rows are weighted: they tell as much as {rows:.0f} of equal weight"
+        if round(rows) == self.rows["rows"]:
+            words = "Rows count alike"
+        if clusters is not None:
+            words += f", and were sampled in {clusters} clusters"
+        return f"{words}. Rates are of the people they stand for, with errors of this design."
 
     def __str__(self) -> str:
         shown = f"{100 * self.confidence:g} %"
@@ -214,6 +230,7 @@ class Audit:
         lines = [
             f"{counts['rows']} rows: {counts['stated']} state their group, {counts['withheld']} do not; "
             f"{counts['unlabelled']} without a label.",
+            *([] if self.design is None else [self._design_in_words()]),
             f"Assumed: whether a group is stated depends on the {self.depends_on} alone.",
             *([] if self.check is None else [f"{'!!! ' * self.check['rejected']}{self.check['says']}"]),
             "",

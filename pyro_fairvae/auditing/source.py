@@ -24,6 +24,8 @@ class AuditCall:
     names: tuple[str, ...]
     confidence: float
     missing_values: tuple[Any, ...]
+    sample_weight: np.ndarray | None = None  # with the mean 1
+    clusters: Any = None
 
 
 @dataclass(frozen=True)

@@ -463,6 +463,13 @@ class RowCounts(_Strict):
     unlabelled: Natural
 
 
+class DesignDocument(_Strict):
+    """How the rows of an audit were sampled."""
+
+    effective_rows: Annotated[float, Meta(gt=0)]
+    clusters: Natural | None = None
+
+
 class AuditDocument(_Strict):
     """``audit.json``: the results of an audit."""
 
@@ -477,6 +484,7 @@ class AuditDocument(_Strict):
     figures: FiguresDocument | None = None
     local_law: LocalLawDocument | None = None
     sensitivity: SensitivityDocument | None = None
+    design: DesignDocument | None = None
 
 
 class NumberDifference(_Strict):

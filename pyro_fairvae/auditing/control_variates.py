@@ -276,7 +276,7 @@ class ControlVariates:
             taken = self._control(influence[:, known])
             values[known] -= taken.mean(0) / shares[known]
             influence[:, known] -= taken
-        influence = (influence - influence.mean(0)) / shares
+        influence = self.design.centred(influence) / shares
         return AuditedRates(np.clip(values, 0, 1), self.design.by_unit(influence), extra)
 
     def corrected(
@@ -292,7 +292,7 @@ class ControlVariates:
         if adjusted and self.helps:
             taken = self._control(influence)
             values, influence = values - taken.mean(0), influence - taken
-        return values, influence - influence.mean(0)
+        return values, self.design.centred(influence)
 
     def masses(self, weighted: bool) -> np.ndarray:
         """What each row counts: its weight, or 1, and 0 where it withholds, times that of the design."""
@@ -344,7 +344,7 @@ class ControlVariates:
                 continue
             weight = (weighed * row_weights).mean() / share
             error = weighed * (row_weights - weight) + influence @ (self.weighs.T @ weighed / len(rows))
-            error = self.design.by_unit(error - error.mean())
+            error = self.design.by_unit(self.design.centred(error))
             deviation = np.sqrt(np.square(error).sum()) / len(error) / share
             rate[g], low[g], high[g] = 1 - 1 / np.maximum(weight + z * deviation * np.array([0, -1, 1]), 1)
         return rate, low, high
@@ -358,7 +358,7 @@ class ControlVariates:
         mean, basis = left.mean(0), self.design.weighed(self.functions @ self.moments.residual)
         covariance = (basis * self._slack()[:, None]).T @ basis / len(left)
         if self.design.cluster is not None:
-            of_units = self.design.by_unit(left - mean)
+            of_units = self.design.by_unit(self.design.centred(left))
             covariance = of_units.T @ of_units * len(left) / len(of_units) ** 2
         return float(stats.chi2.sf(len(left) * mean @ np.linalg.pinv(covariance) @ mean, left.shape[1]))
 

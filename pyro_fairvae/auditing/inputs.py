@@ -31,7 +31,7 @@ def code_rows(
 ) -> tuple[AuditedRows, Attributes, np.ndarray]:
     """Labels, decisions and groups as codes; the groups are those of ``model`` if it has names for them.
 
-    A number is cut into ranges: ``levels`` at most, or few. Rows have a ``weight`` and ``clusters``, as given.
+    A number is cut into ranges: ``levels`` at most, or few. Rows have a ``weight`` and ``clusters``.
     """
     check_levels(levels)
     known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None

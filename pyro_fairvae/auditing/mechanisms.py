@@ -92,7 +92,7 @@ class Outcome:
         people, of_people = estimates.corrected(values, states, weighted=True, adjusted=False)
         counted = design.weighed(states)
         people = np.where(told, people, counted.mean(0) * scale)
-        of_people = np.where(told, of_people, (counted - counted.mean(0)) * scale)
+        of_people = np.where(told, of_people, design.centred(counted) * scale)
         withheld = inside & ~rows.stated
         seen = np.c_[states * hit[:, None], states * ~hit[:, None], withheld & hit, withheld & ~hit]
         seen = design.weighed(seen)
@@ -101,7 +101,7 @@ class Outcome:
         variance, extra = np.square(of_rates).sum(0) / len(of_rates) ** 2, rates.extra[r, self.known]
         factor = np.sqrt(1 + np.divide(extra, variance, out=np.zeros(size), where=variance > 0))
         self.shares = np.r_[seen.mean(0), people, rates.values[r, self.known]]
-        influence = np.c_[design.by_unit(np.c_[seen - seen.mean(0), of_people]), of_rates * factor]
+        influence = np.c_[design.by_unit(np.c_[design.centred(seen), of_people]), of_rates * factor]
         self.covariance = influence.T @ influence / len(influence) ** 2
         at = np.arange(len(self.shares) - size, len(self.shares))
         self.covariance[at[variance == 0], at[variance == 0]] += extra[variance == 0]

@@ -162,8 +162,8 @@ def monitor(
     weighted = [name for name, found in pairs if found.design is not None]
     require(
         not weighted,
-        f"the audits of {', '.join(weighted)} have weights or clusters, but periods are compared by rows that "
-        "count alike; audit them without sample_weight and clusters.",
+        f"the audits of {', '.join(weighted)} have weights or clusters, but periods are compared by rows "
+        "that count alike; audit them without sample_weight and clusters.",
     )
     require(len(pairs) > 0, "no period could be audited, so that there is nothing to compare.")
     require(len(set(names)) == len(names), f"two periods have the same name, among {', '.join(names)}.")

@@ -58,6 +58,11 @@ class SurveyDesign:
         """The weighted mean of values (rows, …) over rows."""
         return self.weighed(values).mean(0)
 
+    def centred(self, weighed: np.ndarray) -> np.ndarray:
+        """Values (rows, …) that were weighed, less their mean times the weights."""
+        mean = weighed.mean(0)
+        return weighed - (mean if self.weight is None else np.multiply.outer(self.weight, mean))
+
     def total(self, chosen: np.ndarray) -> float:
         """How many people some rows, a mask, stand for, of as many as there are rows."""
         return float(self.weighed(chosen).sum())

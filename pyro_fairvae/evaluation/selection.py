@@ -83,15 +83,21 @@ def metrics_on_validation(
     risk: ComposedRisk | CustomRisk,
     imputed: Tensor,
 ) -> list[dict[str, float]]:
-    """Expected metrics of decisions under the imputations, and the standard error of ``risk``."""
+    """Expected metrics of decisions under the imputations, by weight, and the standard error of ``risk``."""
     decided = fitted.decide(table.x).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
-    return [
-        evaluate_expected(stated, labels, cells, table.classes)
-        | own_metric(fairness, labels, cells)
-        | {"standard_error": standard_error(risk, labels, cells)}
-        for stated, labels, cells in zip(y_obs, decided, imputed.double().numpy(), strict=True)
-    ]
+    weights: list[np.ndarray | None] = [None] * len(decided)
+    if table.weight is not None:
+        weights = list(table.weight.double().expand(len(decided), table.rows).cpu().numpy())
+    members = []
+    for stated, labels, cells, weight in zip(y_obs, decided, imputed.double().numpy(), weights, strict=True):
+        masses = cells if weight is None else cells * weight[:, None, None]
+        members.append(
+            evaluate_expected(stated, labels, cells, table.classes, weight)
+            | own_metric(fairness, labels, masses)
+            | {"standard_error": standard_error(risk, labels, masses)}
+        )
+    return members
 
 
 def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
@@ -113,7 +119,7 @@ def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -
 def standard_error(
     risk: ComposedRisk | CustomRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200
 ) -> float:
-    """Bootstrap standard error of a risk of decisions (rows,) under imputed cells (rows, y, a)."""
+    """Bootstrap standard error of a risk of decisions (rows,) under imputed cells (rows, y, a), weighed."""
     rows, classes, groups = cells.shape
     drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
     one_hot = np.eye(classes)[decided]

@@ -167,6 +167,8 @@ def fit(
         f"imputation must be of the {train.rows} rows that all members share, for {train.classes} classes "
         f"and {train.groups} groups.",
     )
+    if train.weight is not None and any(lambdas):
+        settings.fairness.check_weights()
     if train.number is None:
         settings.fairness.check(train.classes, train.groups)
     else:
@@ -488,9 +490,9 @@ def objective_of(train: Observed, lambdas: Sequence[float], settings: Settings) 
     weights = torch.tensor(lambdas, device=train.like.device, dtype=train.like.dtype)
     others = (settings.objective_weights, settings.schedule)
     if train.number is None:
-        return FairELBO(train.rows, weights, RiskLoss(settings.fairness), *others)
+        return FairELBO(train.effective_rows, weights, RiskLoss(settings.fairness), *others)
     risk = NumberRiskLoss(settings.fairness, train.number, train.like)
-    return RegressionELBO(train.rows, weights, risk, *others)
+    return RegressionELBO(train.effective_rows, weights, risk, *others)
 
 
 def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
@@ -502,7 +504,7 @@ def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
-    """Means over rows that use recorded values only, (members,) each.
+    """Means over rows, by their weights, that use recorded values only, (members,) each.
 
     ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is the error of
     the classifier on rows with a stated label; of an outcome that is a number, its mean squared error there,
@@ -521,7 +523,8 @@ def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
             "stated": stated.expand_as(cost),
         }
         for name, values in sums.items():
+            values = values if batch.weight is None else values * batch.weight
             totals[name] = totals.get(name, 0) + values.sum(-1, dtype=torch.float64)
-    stated_rows = totals.pop("stated").clamp(min=1)
+    stated_rows = totals.pop("stated").clamp(min=1 if table.weight is None else 1e-12)
     error = totals.pop("error") / stated_rows
     return {name: total / table.rows for name, total in totals.items()} | {"error": error}

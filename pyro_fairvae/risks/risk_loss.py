@@ -202,6 +202,19 @@ class RiskSettings:
         compared = risk.classes_of(classes) if recorded and isinstance(risk, ComposedRisk) else []
         return [(y, a) for y in compared for a in range(groups)]
 
+    def check_weights(self) -> None:
+        """Raise where rows cannot be weighed."""
+        require(
+            isinstance(self.chosen(), ComposedRisk),
+            f"the risk {self.risk!r} is a function of draws of every row, which cannot be weighed; leave "
+            "sample_weight out, or choose another risk.",
+        )
+        require(
+            self.labeller != "propagation",
+            "labeller='propagation' takes all neighbours of a row alike; leave sample_weight out, or use "
+            "labeller='head'.",
+        )
+
     def check(self, classes: int, groups: int) -> None:
         """Raise unless S_y lies within ``classes`` classes and the thresholds fit classes and groups."""
         require(
@@ -297,29 +310,36 @@ class RiskLoss:
             assert isinstance(risk, DependenceRisk)
             self.critics.learn(view_of_cells(sums, risk.given_label, risk.centres))
 
-    def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
+    def decision_error(self, class_logits: Tensor, beliefs: Beliefs, of_rows: Tensor | None = None) -> Tensor:
         r"""Cost of changing decisions, (members,): a classification risk on the fairness risk's scale.
 
         It is the expected error of the softened decisions,
-        :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
+        :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`, each row times its weight.
         """
         if beliefs.given is None:
             label, group = (log_p.detach().softmax(-1) for log_p in (beliefs.label, beliefs.group))
         else:
             label, group = beliefs.given.sum(-1), beliefs.given.sum(-2)
         right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
-        return 1 - (right * group).sum(-1).mean(-1)
+        right = (right * group).sum(-1)
+        return 1 - right.mean(-1) if of_rows is None else ((1 - right) * of_rows).mean(-1)
 
     def __call__(
-        self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor, noise: MemberNoise | None = None
+        self,
+        class_logits: Tensor,
+        beliefs: Beliefs,
+        weight: Tensor,
+        noise: MemberNoise | None = None,
+        of_rows: Tensor | None = None,
     ) -> Estimate:
         """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,).
 
         Where thresholds are learned, logits are shifted by them, (members, rows, groups or 1, classes).
+        ``of_rows`` are weights of rows, (rows,) or (members, rows).
         """
         settings = self.settings
         if settings.risk_gradient == "stopped":
-            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise)
+            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise, of_rows)
         sums = relaxed_cell_sums(
             self.estimator.relax(class_logits),
             beliefs.classified,
@@ -327,5 +347,6 @@ class RiskLoss:
             settings.samples,
             settings.gumbel_temperature,
             noise,
+            of_rows,
         )
         return self.estimator.of_sums(sums, weight)

@@ -14,6 +14,7 @@ Examples:
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
+  fairvae fit survey.csv --label employed --group sex --weights person_weight --out model
   fairvae fit people.csv --label hours-per-week --group sex --task regression --out model
 """
 
@@ -94,6 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns with given probabilities of all groups, as surname geocoding produces; not features",
     )  # fmt: skip
     parser.add_argument(
+        "--weights", metavar="COLUMN",
+        help="column with weights of rows, such as a survey's: people each stands for; not a feature",
+    )  # fmt: skip
+    parser.add_argument(
         "--risk", metavar="NAME",
         help=f"{trained['risk'].help} (default: {DEFAULT_RISK}, or {RISK_OF_NUMBERS} with --group-levels); "
         f"of labels that are numbers {', '.join(NUMBER_RISKS)} (default: {FairSSVAERegressor().risk})",
@@ -152,6 +157,7 @@ def run(arguments: argparse.Namespace) -> None:
             values=listed(arguments.values),
             drop=listed(arguments.drop),
             proxy_proba=_columns_of_groups(arguments.proxy_proba),
+            weights=arguments.weights,
             holdout=arguments.holdout,
             seed=arguments.seed,
             overwrite=arguments.overwrite,

@@ -14,6 +14,7 @@ from pyro_fairvae.auditing.figures import Figures
 from pyro_fairvae.auditing.local_law import LocalLaw144, local_law_144
 from pyro_fairvae.auditing.sensitivity import GAMMAS, TOLERANCE, Sensitivity, sensitivity
 from pyro_fairvae.auditing.source import AuditSource
+from pyro_fairvae.auditing.survey_design import design_in_words
 from pyro_fairvae.auditing.tables import intervals, number, plain, records, table_of
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.posterior.withholding_check import CheckSummary
@@ -184,16 +185,6 @@ class Audit:
             content["design"],
         )
 
-    def _design_in_words(self) -> str:
-        assert self.design is not None
-        rows, clusters = self.design["effective_rows"], self.design["clusters"]
-        words = f"Rows are weighted: they tell as much as {rows:.0f} of equal weight"
-        if round(rows) == self.rows["rows"]:
-            words = "Rows count alike"
-        if clusters is not None:
-            words += f", and were sampled in {clusters} clusters"
-        return f"{words}. Rates are of the people they stand for, with errors of this design."
-
     def __str__(self) -> str:
         shown = f"{100 * self.confidence:g} %"
         metrics = pd.DataFrame(
@@ -230,7 +221,7 @@ class Audit:
         lines = [
             f"{counts['rows']} rows: {counts['stated']} state their group, {counts['withheld']} do not; "
             f"{counts['unlabelled']} without a label.",
-            *([] if self.design is None else [self._design_in_words()]),
+            *([] if self.design is None else [design_in_words(self.design, counts["rows"])]),
             f"Assumed: whether a group is stated depends on the {self.depends_on} alone.",
             *([] if self.check is None else [f"{'!!! ' * self.check['rejected']}{self.check['says']}"]),
             "",

@@ -157,3 +157,14 @@ def code_clusters(clusters: Any, rows: int) -> Integers | None:
         "Leave clusters out, or name smaller units.",
     )
     return np.asarray(codes, dtype=np.int64)
+
+
+def design_in_words(design: dict[str, Any], rows: int) -> str:
+    """The sentence about a :meth:`SurveyDesign.summary` in an audit of so many rows."""
+    effective, clusters = design["effective_rows"], design["clusters"]
+    words = f"Rows are weighted: they tell as much as {effective:.0f} of equal weight"
+    if round(effective) == rows:
+        words = "Rows count alike"
+    if clusters is not None:
+        words += f", and were sampled in {clusters} clusters"
+    return f"{words}. Rates are of the people they stand for, with errors of this design."

@@ -50,7 +50,7 @@ def row_weights(given: Any, rows: int, what: str = WEIGHT) -> np.ndarray | None:
         f"{what} has {int(negative.sum())} negative values, the first, {weight[negative.argmax()]:g}, in row "
         f"{int(negative.argmax())}; give weights of 0 or more.",
     )
-    require(bool((weight > 0).any()), f"{what} is 0 in all {rows} rows; some row must count.")
+    require(bool((weight > 0).any()), f"{what} is zero in all {rows} rows; some row must count.")
     if (weight == weight[0]).all():
         return None
     largest = weight.max()
@@ -59,6 +59,17 @@ def row_weights(given: Any, rows: int, what: str = WEIGHT) -> np.ndarray | None:
         f"{what} spans too many orders of magnitude; rescale it.",
     )
     return np.asarray(weight / largest)
+
+
+def known_weights(weight: np.ndarray | None, known: np.ndarray) -> np.ndarray | None:
+    """Weights of the rows whose label is known, some of which must count."""
+    if weight is None:
+        return None
+    require(
+        bool((weight[known] > 0).any()),
+        f"{WEIGHT} is zero in all {int(known.sum())} rows with a label; some of them must count.",
+    )
+    return np.asarray(weight[known])
 
 
 def scaled_weights(weight: np.ndarray) -> np.ndarray | None:

@@ -227,8 +227,15 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
 
     _judged_rows: JudgedRows | None
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
-        """Train the frontier on a table, its labels and its groups, any of which may have gaps.
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        r"""Train the frontier on a table, its labels and its groups, any of which may have gaps.
 
         Parameters
         ----------
@@ -244,6 +251,12 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             proxy, too. A DataFrame names the groups by its columns, an array has them in the order of
             ``groups_``. All NaN in rows where they are unknown. A warning is given if they do not agree with
             the groups that rows state; training recalibrates them.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows, 0 or more, such as those of a survey: how many people each stands for. Only their
+            ratios matter, and rows of weight 0 are taken as absent. They weigh every row's part in training,
+            in imputation, in decisions, in who withholds and in held-out metrics. The posterior of who
+            withholds takes them as a pseudo-likelihood of Kish's effective number of rows,
+            :math:`(\sum w)^2 / \sum w^2`.
 
         Returns
         -------
@@ -255,12 +268,19 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used; raised before training begins.
         """
-        self.refit(X, y, sensitive_features, proxy_proba)
+        self.refit(X, y, sensitive_features, proxy_proba, sample_weight)
         if self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         return self
 
-    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
         targets, lambdas = self._members()
         if sensitive_features is None:
             if targets or any(lambdas):
@@ -269,7 +289,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
                     stacklevel=4,
                 )
             targets, lambdas = (), (0.0,)
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
+        given = self._given_table(*counted, weight)
         device = resolve_device(self.device)
         table = given.coded
         seed = random_seed(self.random_state)

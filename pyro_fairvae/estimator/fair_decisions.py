@@ -20,6 +20,7 @@ from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_fold
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.channels.priors import channel, columns_given, sketched_channel
 from pyro_fairvae.data.given_rows import unmasked
+from pyro_fairvae.data.row_weights import known_weights
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.user_table import stated_rows
 from pyro_fairvae.decisions.targets import check_targets, default_targets, settle
@@ -175,8 +176,15 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             setattr(tags.input_tags, name, given is None or getattr(given, name))
         return tags
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
-        """Cross-fit, learn who withholds, and settle decisions to the targets.
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        r"""Cross-fit, learn who withholds, and settle decisions to the targets.
 
         Parameters
         ----------
@@ -190,6 +198,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         proxy_proba : DataFrame or array-like, (rows, groups), optional
             Probabilities of the groups that are known from elsewhere: a proxy, too, in the form that
             :meth:`.FairSSVAEClassifier.fit` takes.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows, 0 or more, such as those of a survey: how many people each stands for. Only their
+            ratios matter, and rows of weight 0 are taken as absent. They weigh every row's part in training,
+            in imputation, in decisions, in who withholds and in held-out metrics. The posterior of who
+            withholds takes them as a pseudo-likelihood of Kish's effective number of rows,
+            :math:`(\sum w)^2 / \sum w^2`.
 
         Returns
         -------
@@ -201,16 +215,24 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used.
         """
-        return self.refit(X, y, sensitive_features, proxy_proba)
+        return self.refit(X, y, sensitive_features, proxy_proba, sample_weight)
 
-    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
         targets = self._checked_targets()
         settings = Settings(
             prior_a=self.prior_a,
             prior_y=self.prior_y,
             withholding_depends_on=names_of(self.withholding_depends_on),
         )
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
+        given = self._given_table(*counted, weight)
         coded = given.coded
         if coded.attributes.levels is not None:
             sketched_channel(coded.attributes, settings.prior_a)
@@ -224,7 +246,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.metric_, _ = metric_of(RiskSettings(risk=self._chosen_risk()))
         table = coded.observed()
         fold = even_folds(y_obs, a_obs, self.folds, seed)
-        scores = self._cross_fit(self._given(self._features(X)), table, fold, seed)
+        scores = self._cross_fit(self._given(self._features(counted[0])), table, fold, seed)
         labels = LabelImputer.learn(scores, table, self.prior_y, seed)
         self.recalibration_ = labels.recalibration
         label = recalibrated_labels(scores, self.recalibration_)
@@ -242,7 +264,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             )
             self._adjustment = np.zeros((1, len(classes), len(classes), 1))
             known = y_obs < len(classes)
-            error = float((label[known].argmax(1) != y_obs[known]).mean())
+            wrong = label[known].argmax(1) != y_obs[known]
+            error = float(np.average(wrong, weights=known_weights(_weights_of(table), known)))
             self.frontier_ = pd.DataFrame(
                 {"target": [np.nan], "error": [error]}
                 | {name: [np.nan] for name in ("disparity", "standard_error", "low", "high")}
@@ -256,14 +279,14 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
         """Fit the classifier in folds; its scores of every row by the copy that was not fitted on it."""
-        y_obs, classes = table.y_obs.numpy(), table.classes
+        y_obs, classes, weight = table.y_obs.numpy(), table.classes, _weights_of(table)
         if self.estimator is None:
             inputs = self._tree_inputs(table.x)
             categories = are_categories(self.encoder_.columns)
-            trees = CrossFittedTrees.grow(inputs, categories, y_obs, fold, classes, seed=seed)
+            trees = CrossFittedTrees.grow(inputs, categories, y_obs, fold, classes, weight, seed)
             self.labeller_: CrossFittedTrees | CrossFitted = trees
             return trees.out_of_fold(inputs, fold)
-        fitted = CrossFitted.fit(self.estimator, X, y_obs, fold, self.classes_)
+        fitted = CrossFitted.fit(self.estimator, X, y_obs, fold, self.classes_, weight)
         self.labeller_ = fitted
         return fitted.out_of_fold(X, fold)
 
@@ -305,7 +328,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _settled(self, believed: Imputed, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
         risk = RISKS[self._chosen_risk()]
-        parts = (believed.label, believed.cells, believed.joint, believed.label_given, targets)
+        assert self._settling is not None
+        masses, label_masses = believed.joint, believed.label_given
+        weight = _weights_of(self._settling[1])
+        if weight is not None:
+            masses, label_masses = masses * weight[:, None, None], label_masses * weight[:, None]
+        parts = (believed.label, believed.cells, masses, label_masses, targets)
         label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
         settled = settle(label, cells, joint, label_given, risk, aims)
         none = torch.zeros_like(settled.adjustment[:1])
@@ -317,9 +345,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             lines.append(
                 {
                     "target": target,
-                    "error": 1 - float((one_hot * believed.label_given).sum(1).mean()),
-                    "disparity": _disparity(risk, one_hot, believed.joint),
-                    "standard_error": standard_error(risk, decided, believed.joint),
+                    "error": 1 - float((one_hot * label_masses).sum(1).mean()),
+                    "disparity": _disparity(risk, one_hot, masses),
+                    "standard_error": standard_error(risk, decided, masses),
                 }
             )
         return adjustment, pd.DataFrame(lines)
@@ -512,6 +540,10 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _given(X: Any) -> Any:
         """X as it is given to the classifier."""
         return X if isinstance(X, pd.DataFrame) else np.asarray(unmasked(X))
+
+
+def _weights_of(table: Observed) -> np.ndarray | None:
+    return None if table.weight is None else table.weight.double().numpy()
 
 
 def adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

@@ -267,6 +267,7 @@ class SourceDocument(_Strict):
     withholding_depends_on: list[str] = []
     proxies: list[str] = []
     proxy_proba: dict[str, str] = {}  # the column with the probabilities of each group
+    weights: str = ""  # the column with weights of rows
 
 
 class ModelDocument(_Strict):
@@ -518,6 +519,7 @@ class NumberAuditDocument(_Strict):
     rows: RowCounts
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]
+    design: DesignDocument | None = None
 
 
 class CheckpointHeader(_Strict):

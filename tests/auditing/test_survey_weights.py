@@ -167,7 +167,7 @@ def test_a_weighted_audit_is_stored_and_read(drawn: tuple[People, np.ndarray], t
         (np.r_[np.nan, np.ones(ROWS - 1)], "1 values that are NaN or infinite, the first in row 0"),
         (np.r_[1.0, np.inf, np.ones(ROWS - 2)], "NaN or infinite, the first in row 1"),
         (np.r_[-1.0, np.ones(ROWS - 1)], "1 negative values, the first, -1, in row 0"),
-        (np.zeros(ROWS), "is 0 in all 600 rows"),
+        (np.zeros(ROWS), "is zero in all 600 rows"),
         (np.ones(ROWS - 1), r"shape \(599,\); expected one weight for each of 600 rows"),
         (np.ones((ROWS, 2)), r"shape \(600, 2\)"),
         (["heavy"] * ROWS, "is not all numbers"),

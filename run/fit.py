@@ -14,6 +14,7 @@ Examples:
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
+  fairvae fit people.csv --label reoffends --group race --costs 3,1 --out model
   fairvae fit survey.csv --label employed --group sex --weights person_weight --out model
   fairvae fit people.csv --label hours-per-week --group sex --task regression --out model
 """
@@ -119,6 +120,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "most one point of accuracy)",
     )  # fmt: skip
     parser.add_argument(
+        "--costs", metavar="FP,FN",
+        help="what a false positive and a false negative cost, such as 5,1: decisions minimise the expected "
+        "cost under the targets, in place of the error (two classes, of which the last in order is positive)",
+    )  # fmt: skip
+    parser.add_argument(
         "--trunk", choices=trunk_names(images=False),
         help=f"whether the network sees scores of boosted trees (default: {defaults.trunk})",
     )  # fmt: skip
@@ -190,7 +196,7 @@ def _words(numbers: Sequence[float]) -> str:
 
 
 def _regressor(arguments: argparse.Namespace, device: str) -> FairSSVAERegressor:
-    named = ("--targets", "--trunk", "--group-levels")
+    named = ("--targets", "--trunk", "--group-levels", "--costs")
     given = [flag for flag in named if getattr(arguments, flag[2:].replace("-", "_"))]
     given += ["--estimator"] if arguments.estimator != "vae" else []
     require(not given, f"{', '.join(given)}: for labels with classes only; leave out with --task regression.")
@@ -214,6 +220,7 @@ def _network(arguments: argparse.Namespace, device: str) -> FairSSVAEClassifier:
         targets=_numbers("targets", arguments.targets),
         lambdas=_numbers("lambdas", arguments.lambdas),
         max_disparity=arguments.max_disparity,
+        costs=_numbers("costs", arguments.costs),
         epochs=arguments.epochs,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
         proxies=tuple(listed(arguments.proxy)),
@@ -235,6 +242,7 @@ def _boosting(arguments: argparse.Namespace, _: str) -> FairDecisions:
         risk=arguments.risk or FairDecisions().risk,
         targets=_numbers("targets", arguments.targets),
         max_disparity=arguments.max_disparity,
+        costs=_numbers("costs", arguments.costs),
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
         proxies=tuple(listed(arguments.proxy)),
         group_levels=arguments.group_levels,

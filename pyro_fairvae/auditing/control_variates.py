@@ -27,7 +27,7 @@ design (:mod:`pyro_fairvae.auditing.survey_design`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import stats
@@ -66,8 +66,13 @@ class AuditedRows:
 
     def some(self, kept: np.ndarray) -> AuditedRows:
         """Some of the rows, by a mask or by their numbers."""
-        of_rows = (part[kept] for part in (self.y, self.decided, self.group))
-        return AuditedRows(*of_rows, self.classes, self.groups, self.design.some(kept))
+        return replace(
+            self,
+            y=self.y[kept],
+            decided=self.decided[kept],
+            group=self.group[kept],
+            design=self.design.some(kept),
+        )
 
 
 @dataclass(frozen=True)

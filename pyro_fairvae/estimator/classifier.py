@@ -39,9 +39,10 @@ from pyro_fairvae.evaluation.selection import (
 )
 from pyro_fairvae.inference.settings import INTERVALS
 from pyro_fairvae.inference.settling import check_refined
-from pyro_fairvae.inference.training import Progress
+from pyro_fairvae.inference.training import Progress, check_without_costs
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.risks import RISKS
+from pyro_fairvae.risks.costs import check_costs
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel, restoring
 
@@ -82,6 +83,13 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         for each group. ``"learned"``: one that each member learns in training, or ``"learned_by_group"``;
         they need ``lambdas``, and a member with λ = 0 keeps 0.5. :meth:`decision_function` includes them, and
         ``thresholds_`` says what they are.
+    costs : sequence of float, optional
+        With two classes, what a false positive and a false negative cost, such as ``(5, 1)``; the second of
+        ``classes_`` is the positive. Settled decisions then minimise the expected cost under the targets, in
+        place of the error; without a target the second class is decided where its probability exceeds
+        :math:`c_{FP} / (c_{FP} + c_{FN})`. ``frontier_`` has the expected ``cost`` of a decision, and the
+        member that decides by default may cost a hundredth of the mean of both more than without a target.
+        Members with ``lambdas`` take ``thresholds`` instead.
     trunk : str
         ``"boosted"``: the network also sees cross-fitted scores of boosted trees; ``"mlp"``: it does not.
     epochs, batch : int, optional
@@ -184,6 +192,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         lambdas: Sequence[float] | None = None,
         max_disparity: float | None = None,
         thresholds: float | Sequence[float] | str | None = None,
+        costs: Sequence[float] | None = None,
         trunk: str = "boosted",
         epochs: int | None = None,
         batch: int | None = None,
@@ -207,6 +216,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         self.lambdas = lambdas
         self.max_disparity = max_disparity
         self.thresholds = thresholds
+        self.costs = costs
         self.trunk = trunk
         self.epochs = epochs
         self.batch = batch
@@ -301,8 +311,11 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
         settings = self._settings(train.rows, table.encoder.columns)
+        settings.fairness.check(len(table.classes), table.attributes.groups)
         if targets:
             check_refined(settings.fairness)
+        elif any(lambdas):
+            check_without_costs(settings.fairness)
         if table.attributes.levels is not None:
             sketched_channel(table.attributes, settings.prior_a)
         config = flatten(asdict(settings)) | {
@@ -345,6 +358,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
 
     def _further_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         further: dict[str, Any] = {} if self.thresholds is None else {"thresholds": self.thresholds}
+        if self.costs is not None:
+            further["costs"] = check_costs(self.costs)
         if self.group_levels is not None and self.lambdas is not None and _is_dependence(self._chosen_risk()):
             further["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
         return further
@@ -370,6 +385,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             {
                 **self._frontier_of(),
                 "error": [member["error"] for member in members],
+                **({} if self.costs is None else {"cost": [member["cost"] for member in members]}),
                 "disparity": [member[self.metric_] for member in members],
                 "standard_error": [member["standard_error"] for member in members],
             }
@@ -381,7 +397,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         if self.fit_.targets is None:
             self.selected_ = select(self.fit_.lambdas, members, self.metric_)
         else:
-            self.selected_ = select_target(self.frontier_)
+            self.selected_ = select_target(self.frontier_, costs=check_costs(self.costs))
         if self.max_disparity is not None and self.knows_groups_:
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
 

@@ -36,12 +36,13 @@ from pyro_fairvae.estimator.imputation import (
 from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import random_seed
-from pyro_fairvae.evaluation.joint_decisions import BelievedRows, JointProblem, JointRule
+from pyro_fairvae.evaluation.joint_decisions import BelievedRows, JointProblem, JointRule, check_no_costs
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.stored_draws import keep_calibrated
 from pyro_fairvae.posterior.summaries import summarise_calibrated
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, RiskSettings
+from pyro_fairvae.risks.costs import Costs, check_costs, check_costs_of, expected_cost, relative_costs
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.contents import TreeDecisions
 from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
@@ -74,6 +75,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     max_disparity : float, optional
         Decide at this target. By default at the most accurate whose disparity is at most a fifth of that
         without a target, if it costs at most one point of accuracy; else at the fairest that does.
+    costs : sequence of float, optional
+        With two classes, what a false positive and a false negative cost, such as ``(5, 1)``; the second of
+        ``classes_`` is the positive. Settled decisions then minimise the expected cost under the targets, in
+        place of the error; without a target the second class is decided where its probability exceeds
+        :math:`c_{FP} / (c_{FP} + c_{FN})`. ``frontier_`` has the expected ``cost`` of a decision, and the
+        member that decides by default may cost a hundredth of the mean of both more than without a target.
     folds : int
         Of cross-fitting.
     missing_values : sequence
@@ -147,6 +154,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         risk: str | None = None,
         targets: Sequence[float] | None = None,
         max_disparity: float | None = None,
+        costs: Sequence[float] | None = None,
         folds: int = 5,
         missing_values: Sequence[Any] = (),
         prior_a: Any = "truthful",
@@ -160,6 +168,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.risk = risk
         self.targets = targets
         self.max_disparity = max_disparity
+        self.costs = costs
         self.folds = folds
         self.missing_values = missing_values
         self.prior_a = prior_a
@@ -237,6 +246,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         if coded.attributes.levels is not None:
             sketched_channel(coded.attributes, settings.prior_a)
         y_obs, a_obs, classes = coded.y_obs, coded.a_obs, coded.classes
+        check_costs_of(check_costs(self.costs), len(classes))
         seed = random_seed(self.random_state)
         self.encoder_, self.classes_, self.attributes_ = coded.encoder, classes, coded.attributes
         self.proxy_encoder_ = coded.proxies
@@ -264,10 +274,16 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             )
             self._adjustment = np.zeros((1, len(classes), len(classes), 1))
             known = y_obs < len(classes)
-            wrong = label[known].argmax(1) != y_obs[known]
-            error = float(np.average(wrong, weights=known_weights(_weights_of(table), known)))
+            decided = self._weighed_by_cost(label)[known].argmax(1)
+            own = known_weights(_weights_of(table), known)
+            error = float(np.average(decided != y_obs[known], weights=own))
+            paid = {}
+            if self.costs is not None:
+                stated = np.eye(2)[y_obs[known]] * (1 if own is None else own[:, None])
+                paid["cost"] = [expected_cost(self._costs, decided, stated)]
             self.frontier_ = pd.DataFrame(
                 {"target": [np.nan], "error": [error]}
+                | paid
                 | {name: [np.nan] for name in ("disparity", "standard_error", "low", "high")}
             )
             self.selected_ = 0
@@ -297,11 +313,22 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self._settling = believed, table.take(torch.arange(0, table.rows, every))
         self._adjustment, frontier = self._settled(believed, targets)
         self.frontier_ = with_intervals(frontier, self._judged(self._adjustment), self.metric_)
-        self.selected_ = select_target(self.frontier_)
+        self.selected_ = select_target(self.frontier_, costs=check_costs(self.costs))
         if self.max_disparity is not None:
             self.select(self.max_disparity)
 
+    @property
+    def _costs(self) -> Costs:
+        found = check_costs(self.costs)
+        assert found is not None
+        return found
+
+    def _weighed_by_cost(self, label: np.ndarray) -> np.ndarray:
+        """P(y|x) times what an error about people of y counts: the scores that decide without a target."""
+        return label if self.costs is None else label * np.array(relative_costs(self._costs))
+
     def _checked_targets(self) -> np.ndarray:
+        check_costs(self.costs)
         risk = RISKS[choose("risk", self._chosen_risk(), RISKS)]
         require(
             self.estimator is None or hasattr(self.estimator, "predict_proba"),
@@ -322,7 +349,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         """The rows that decisions were settled on, with the decisions by each of some adjustments."""
         assert self._settling is not None
         believed, table = self._settling
-        decided = [adjusted(believed.label, believed.cells, nu).argmax(1) for nu in adjustment]
+        scores = self._weighed_by_cost(believed.label)
+        decided = [adjusted(scores, believed.cells, nu).argmax(1) for nu in adjustment]
         depends_on = names_of(self.withholding_depends_on)
         return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided), depends_on)
 
@@ -333,19 +361,25 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         weight = _weights_of(self._settling[1])
         if weight is not None:
             masses, label_masses = masses * weight[:, None, None], label_masses * weight[:, None]
-        parts = (believed.label, believed.cells, masses, label_masses, targets)
+        scores = self._weighed_by_cost(believed.label)
+        parts = (scores, believed.cells, masses, self._weighed_by_cost(label_masses), targets)
         label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
         settled = settle(label, cells, joint, label_given, risk, aims)
         none = torch.zeros_like(settled.adjustment[:1])
         adjustment = torch.cat([none, settled.adjustment]).numpy()
         lines = []
         for target, nu in zip([np.nan, *targets], adjustment, strict=True):
-            decided = adjusted(believed.label, believed.cells, nu).argmax(1)
+            decided = adjusted(scores, believed.cells, nu).argmax(1)
             one_hot = np.eye(len(self.classes_))[decided]
             lines.append(
                 {
                     "target": target,
                     "error": 1 - float((one_hot * label_masses).sum(1).mean()),
+                    **(
+                        {}
+                        if self.costs is None
+                        else {"cost": expected_cost(self._costs, decided, label_masses)}
+                    ),
                     "disparity": _disparity(risk, one_hot, masses),
                     "standard_error": standard_error(risk, decided, masses),
                 }
@@ -486,9 +520,11 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _scores(self, X: Any) -> np.ndarray:
         inputs = self._inputs(X)
         label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
-        return adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
+        scores = self._weighed_by_cost(label)
+        return adjusted(scores, self._cells(inputs, label), nu) if nu.any() else scores
 
     def _joint(self, X: Any, sensitive_features: Any, rule: JointRule) -> JointProblem:
+        check_no_costs(self.costs)
         target = self.frontier_["target"][self.selected_]
         risk = rule.risk_of(RiskSettings(risk=self._chosen_risk()))
         weight = rule.weight_of(None, None if np.isnan(target) else float(target))

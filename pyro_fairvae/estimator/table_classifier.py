@@ -33,6 +33,7 @@ from pyro_fairvae.estimator.validation import (
     check_number,
     check_roles,
 )
+from pyro_fairvae.evaluation.selection import paid_by
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
@@ -347,7 +348,7 @@ class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
             f"no member's disparity is at most {limit} with {100 * confidence:g} % confidence; the least "
             f"upper end is {np.nanmin(ends):.3f}. More rows, or smaller targets, may lower it.",
         )
-        return int(within["error"].idxmin())
+        return int(within[paid_by(within)].idxmin())
 
     def _at_target(self, limit: float) -> int:
         """The member with the largest target up to a limit, or with the least."""

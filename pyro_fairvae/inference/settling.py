@@ -92,6 +92,8 @@ def fit_to_targets(
         joint = imputation.joint[:: every_row(train)].to(scores)
         label = joint.sum(-1)
     joint, label = weighed(table, joint, label)
+    if fairness.relative_costs is not None:
+        label = label * label.new_tensor(fairness.relative_costs)
     settled = settle(scores, cells, joint, label, risk, torch.tensor(aims, device=whole.device))
     adjustment = torch.cat([torch.zeros_like(settled.adjustment[:1]), settled.adjustment])
     return _copies(whole, table, folds, adjustment, (None, *aims), seed)

@@ -186,10 +186,13 @@ def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
     key: Any = index
     if train.members is not None:
         key = torch.tensor(owner, device=index.device).unsqueeze(-1), index
-    optional = {
-        name: None if part is None else part[key] for name, part in (("u", train.u), ("weight", train.weight))
-    }
-    return Batch(train.x[key], train.y_obs[key], train.a_obs[key], **optional)
+    return Batch(
+        train.x[key],
+        train.y_obs[key],
+        train.a_obs[key],
+        None if train.u is None else train.u[key],
+        weight=None if train.weight is None else train.weight[key],
+    )
 
 
 class Withholding:

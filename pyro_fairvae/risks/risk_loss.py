@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import MemberNoise
+from pyro_fairvae.risks.costs import check_costs, check_costs_of, relative_costs
 from pyro_fairvae.risks.critics import Critics, CriticSettings
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
 from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
@@ -41,6 +42,8 @@ class RiskSettings:
         Stiffness at which decisions are refined after training; 0 leaves them as trained.
     relaxation, temperature, thresholds
         How decisions are softened, and from which probability class 1 is decided.
+    costs : tuple of float, optional
+        Costs of a false positive and of a false negative (:mod:`pyro_fairvae.risks.costs`).
     imputer, labeller, imputation
         How unstated groups and labels are imputed, and by whom.
     critic : CriticSettings
@@ -111,9 +114,22 @@ class RiskSettings:
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
     gumbel_temperature: float = option(0.5, "temperature of the vanilla risk's Gumbel-softmax")
+    costs: tuple[float, ...] | None = option(
+        None,
+        "costs of a false positive and of a false negative, which decisions settled to targets minimise in "
+        "place of the error, such as 5,1 (with lambdas give thresholds)",
+    )
     critic: CriticSettings = nested(CriticSettings)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "costs", check_costs(self.costs))
+        require(
+            self.costs is None or self.thresholds == (0.5,) or self.thresholds == ("0.5",),
+            f"costs and thresholds {list(self.thresholds)} were both given, but costs set the threshold of "
+            "members without a target; leave one out.",
+            "costs",
+            "thresholds",
+        )
         if isinstance(self.thresholds, str):
             object.__setattr__(self, "thresholds", (self.thresholds,))
         for what, given, table in (
@@ -165,6 +181,11 @@ class RiskSettings:
         )
         # The module of a risk is imported for training, not when settings are read from a file.
         RiskLoss(self, CustomRisk(self.risk, _not_imported) if is_reference(self.risk) else None)
+
+    @property
+    def relative_costs(self) -> tuple[float, ...] | None:
+        """What an error about people of each class counts, with the mean 1; None where all count alike."""
+        return None if self.costs is None else relative_costs((self.costs[0], self.costs[1]))
 
     @property
     def refinement_stiffness(self) -> float:
@@ -222,6 +243,7 @@ class RiskSettings:
             f"the risk {self.risk!r} is of predicted numbers, but the label has classes; choose one of "
             f"{', '.join(RISKS)}.",
         )
+        check_costs_of(check_costs(self.costs), classes)
         risk = self.chosen()
         if isinstance(risk, ComposedRisk):
             risk.classes_of(classes)
@@ -250,7 +272,15 @@ def check_of_numbers(fairness: RiskSettings) -> None:
         f"{', '.join(NUMBER_RISKS)}.",
     )
     default = RiskSettings(risk=fairness.risk)
-    for name in ("risk_classes", "thresholds", "labeller", "risk_gradient", "relaxation", "temperature"):
+    for name in (
+        "risk_classes",
+        "costs",
+        "thresholds",
+        "labeller",
+        "risk_gradient",
+        "relaxation",
+        "temperature",
+    ):
         given, usual = getattr(fairness, name), getattr(default, name)
         require(
             given == usual,

@@ -135,6 +135,7 @@ class Frontier(_Strict, kw_only=True):
     lambda_: list[float] = field(name="lambda", default_factory=list)
     target: list[NumberOrNull] = []  # in place of λ, where decisions were settled to targets
     error: list[NumberOrNull]
+    cost: list[NumberOrNull] = []  # where errors have costs
     disparity: list[NumberOrNull]
     standard_error: list[NumberOrNull]
     low: list[NumberOrNull] = []  # ends of an interval of the disparity

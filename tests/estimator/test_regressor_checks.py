@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
@@ -16,6 +17,7 @@ ESTIMATOR = FairSSVAERegressor(
 )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:y has two different numbers")
 @parametrize_with_checks([ESTIMATOR], expected_failed_checks=inexact_weights)
 def test_scikit_learns_checks(
     estimator: FairSSVAERegressor, check: Callable[[FairSSVAERegressor], None]

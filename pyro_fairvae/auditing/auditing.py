@@ -20,6 +20,7 @@ from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.auditing.source import AuditCall, AuditSource
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data.coded_columns import as_column, word_of
+from pyro_fairvae.data.frames import kind_of
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.row_weights import row_weights, without_absent
 from pyro_fairvae.data.table_encoder import names_of
@@ -107,7 +108,8 @@ def audit(
     Returns
     -------
     Audit
-        Estimates with intervals, the same from stating rows alone, and bounds without assumptions.
+        Estimates with intervals, the same from stating rows alone, and bounds without assumptions. Rows may
+        be given as frames of any library that narwhals knows; :meth:`.Audit.tables` has tables of the same.
 
     Raises
     ------
@@ -152,6 +154,7 @@ def audit(
     """
     choose("assumption", depends_on, DEPENDS_ON)
     require(0.5 <= confidence < 1, f"confidence must be within [0.5, 1), got {confidence}.")
+    kind = kind_of(X, sensitive_features, y_pred, y_true)
     X, y_true, y_pred, sensitive_features, groups_proba, scores, sample_weight, clusters = in_one_order(
         X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba,
         scores=scores, sample_weight=sample_weight, clusters=clusters,
@@ -241,6 +244,7 @@ def audit(
             AuditCall(
                 y_true, y_pred, sensitive_features, X if names else None, depends_on, names, confidence,
                 tuple(missing_values) or tuple(getattr(model, "missing_values", ())), weight, clusters,
+                kind,
             ),
         ),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from pyro_fairvae.auditing.source import AuditSource
 from pyro_fairvae.auditing.survey_design import design_in_words
 from pyro_fairvae.auditing.tables import intervals, number, plain, records, table_of
 from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.data.frames import of_kind
 from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.schema.documents import AuditDocument, as_plain
 
@@ -145,6 +146,32 @@ class Audit:
         'more than 0.05 apart'
         """
         return sensitivity(self, gammas, tolerance)
+
+    def tables(self, kind: str | None = None) -> dict[str, Any]:
+        """All tables by name, as frames of a library.
+
+        Parameters
+        ----------
+        kind : str, optional
+            The name of the library in narwhals: ``"pandas"``, ``"polars"``, ``"pyarrow"`` and others. By
+            default that of the rows that were audited.
+
+        Returns
+        -------
+        dict of str to frame
+            ``metrics``, ``rates``, ``groups`` and, of :class:`Figures`, ``by_group``, ``disparities`` and
+            ``calibration``, without an index: what it has is the first column.
+        """
+        kind = kind if kind is not None else None if self.source is None else self.source.call.kind
+        found = {
+            "metrics": self.metrics.reset_index(),
+            "rates": self.rates,
+            "groups": self.groups.reset_index(),
+        }
+        if self.figures is not None:
+            found |= {"by_group": self.figures.by_group, "calibration": self.figures.calibration}
+            found["disparities"] = self.figures.disparities.reset_index()
+        return {name: of_kind(table, kind) for name, table in found.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "source": None}  # rows stay where they are

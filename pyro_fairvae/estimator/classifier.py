@@ -251,6 +251,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         ----------
         X : DataFrame or array-like, (rows, columns)
             Features. Columns of a DataFrame are numbers or categories by their types.
+            Frames of polars, pyarrow and others that narwhals knows are taken here, and wherever rows are
+            given, as those of pandas.
         y : array-like, (rows,)
             Labels; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional

@@ -63,8 +63,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     Parameters
     ----------
     estimator : classifier, optional
-        Any scikit-learn classifier or pipeline with ``predict_proba``, which receives X as it is given; or a
-        fitted one within ``sklearn.frozen.FrozenEstimator``, which must not have been fitted on these rows.
+        Any scikit-learn classifier or pipeline with ``predict_proba``, which receives X as it is given, or
+        as a table of pandas if it is a frame of another library; or a fitted one within
+        ``sklearn.frozen.FrozenEstimator``, which must not have been fitted on these rows.
         By default boosted trees, which take numbers, categories and gaps.
     risk : str, optional
         What is to be equal between groups: ``"deo"``, ``"deopp"``, ``"ddp"``, or another of
@@ -199,6 +200,8 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         ----------
         X : DataFrame or array-like, (rows, columns)
             Features.
+            Frames of polars, pyarrow and others that narwhals knows are taken here, and wherever rows are
+            given, as those of pandas.
         y : array-like, (rows,)
             Labels; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional
@@ -452,7 +455,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         model = self._as_fitted()
         return model._labels(X, model._inputs(X))
 
-    def predict_groups_proba(self, X: Any) -> np.ndarray:
+    def predict_groups_proba(self, X: Any) -> Any:
         """P(a|x), by the features alone.
 
         Parameters
@@ -463,12 +466,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         Returns
         -------
         ndarray, (rows, groups)
-            In the order of ``groups_``.
+            In the order of ``groups_``; where X is a frame of another library than pandas, such as polars, a
+            frame of that library with a column for each group.
         """
         model = self._as_fitted()
         model._require_groups()
         inputs = model._inputs(X)
-        return model._cells(inputs, model._labels(X, inputs)).sum(1)
+        return model._by_group(model._cells(inputs, model._labels(X, inputs)).sum(1), X)
 
     def _decider(self) -> TreeDecisions:
         require(

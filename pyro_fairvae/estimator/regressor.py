@@ -166,6 +166,8 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         ----------
         X : DataFrame or array-like, (rows, columns)
             Features. Columns of a DataFrame are numbers or categories by their types.
+            Frames of polars, pyarrow and others that narwhals knows are taken here, and wherever rows are
+            given, as those of pandas.
         y : array-like, (rows,)
             Outcomes, numbers; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional

@@ -18,6 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from pyro_fairvae.auditing.judged_rows import JudgedRows
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
+from pyro_fairvae.data.frames import as_pandas, like
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.row_weights import WEIGHT, known_weights, row_weights, without_absent
@@ -169,7 +170,7 @@ class TableEstimator(BaseEstimator):
         X: Any, y: Any, sensitive_features: Any, proxy_proba: Any, sample_weight: Any
     ) -> tuple[np.ndarray | None, tuple[Any, Any, Any, Any]]:
         """Weights of the rows that have one above 0, and these rows; None where all count alike."""
-        given = X, y, sensitive_features, proxy_proba
+        given = as_pandas(X, "X"), y, sensitive_features, proxy_proba
         if sample_weight is None:
             return None, given
         names = ("X", "y", "sensitive_features", "proxy_proba", WEIGHT)
@@ -231,13 +232,20 @@ class TableEstimator(BaseEstimator):
         return *check_labels(y, rows), None, None
 
     def _features(self, X: Any) -> Any:
-        """X without the proxies that it may have."""
+        """X without the proxies that it may have; a frame of another library becomes one of pandas."""
+        X = as_pandas(X, "X")
         if self.proxy_encoder_ is None:
             return X
         named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
         # Without names, X has proxies if it has the columns of the whole table.
         there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
         return without_columns(X, self.proxy_encoder_.names) if there else X
+
+    def _by_group(self, probabilities: np.ndarray, given: Any) -> Any:
+        """Probabilities (rows, groups), as a frame where X was one of another library than pandas."""
+        table = pd.DataFrame(probabilities, columns=list(self.groups_))
+        found = like(table, given)
+        return probabilities if found is table else found
 
     def _require_groups(self) -> None:
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")

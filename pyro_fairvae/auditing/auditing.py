@@ -13,6 +13,7 @@ from pyro_fairvae.auditing.bounds import worst_case
 from pyro_fairvae.auditing.conditions import AuditedConditions
 from pyro_fairvae.auditing.control_variates import AuditedRates, AuditedRows, ControlVariates
 from pyro_fairvae.auditing.inputs import code_rows, imputed_groups, positive_label
+from pyro_fairvae.auditing.intersections import intersection_lines
 from pyro_fairvae.auditing.intervals import largest_interval
 from pyro_fairvae.auditing.measuring import Measuring, OwnRate, checked_scores
 from pyro_fairvae.auditing.measuring import own_rates as rates_of_own
@@ -133,6 +134,10 @@ def audit(
     probabilities if these are given. If it is rejected, do not rely on the estimates. It takes rows as
     independent, and is not made where there are clusters.
 
+    Of several sensitive columns some intersections are small, and the estimates of their rates mostly chance:
+    where some have few rows, rates shrunk towards what the columns say one by one stand beside them, see
+    :mod:`pyro_fairvae.auditing.intersections`. Disparities are of the estimates as they are.
+
     With ``sample_weight`` every count, mean and least-squares fit weighs rows, and with either that or
     ``clusters`` variances are those of the design: see :mod:`pyro_fairvae.auditing.survey_design`. Numbers of
     rows in tables, and the bins of a calibration curve, are of rows, not of people.
@@ -239,6 +244,7 @@ def audit(
         None if check is None else check.summary(),
         figures,
         design=rows.design.summary(len(rows)),
+        intersections=intersection_lines(estimates, attributes, words, positive, confidence),
         source=AuditSource(
             estimates, everyone, positive, tuple(words), attributes, imputed, graded,
             AuditCall(

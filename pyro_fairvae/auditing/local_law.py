@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyro_fairvae.auditing.result import Audit
 
 BY = ("decisions", "scores")
+SHRUNK = ("shrunk_rate", "shrunk_low", "shrunk_high")
 RATES = {"decisions": "selection rate", "scores": "scoring rate"}
 
 
@@ -90,6 +91,8 @@ class LocalLaw144:
         cells = [
             [*titles, f"{self.rate} with those unknown", shown, "impact ratio with those unknown", shown]
         ]
+        small = self._has_shrunk(name)
+        cells[0] += [f"{self.rate}, shrunk", shown] * small
         for line in self.tables[name].lines.to_dict("records"):
             ends = (
                 f"[{number(line[f'{of}_low'])}, {number(line[f'{of}_high'])}]" for of in ("rate", "ratio")
@@ -102,7 +105,14 @@ class LocalLaw144:
                     number(line["estimated_rate"]), of_rate, number(line["estimated_ratio"]), of_ratio,
                 ]
             )  # fmt: skip
+            if small:
+                ends = f"[{number(line['shrunk_low'])}, {number(line['shrunk_high'])}]"
+                cells[-1] += [number(line["shrunk_rate"]), ends]
         return cells
+
+    def _has_shrunk(self, name: str) -> bool:
+        lines = self.tables[name].lines
+        return "shrunk_rate" in lines and bool(lines["shrunk_rate"].notna().any())
 
     def note(self, name: str) -> str:
         """What is said below a table."""
@@ -114,6 +124,11 @@ class LocalLaw144:
             words += (
                 f" Categories with less than {100 * self.exclude_below:g} % of those known are excluded from "
                 "the impact ratios; the rules ask the auditor to say why."
+            )
+        if self._has_shrunk(name):
+            words += (
+                " Some of these intersections are small; shrunk rates, with those unknown, are drawn towards "
+                "what each column says by itself."
             )
         return words
 
@@ -218,6 +233,11 @@ def _table(audited: Audit, selected: np.ndarray, exclude_below: float) -> LawTab
     lines[["estimated_rate", "rate_low", "rate_high"]] = found
     ratios, _ = impact_ratios(source.estimates.parity(), source.positive, ~excluded, audited.confidence)
     lines[["estimated_ratio", "ratio_low", "ratio_high"]] = ratios
+    lines[list(SHRUNK)] = np.nan
+    if not audited.intersections.empty:
+        title = f"P(Ŷ = {source.words[source.positive]})"
+        of_groups = audited.intersections.query("rate == @title").set_index("group")
+        lines[list(SHRUNK)] = of_groups.loc[list(names), ["estimate", "low", "high"]].to_numpy(float)
     return LawTable(lines, len(group) - int(applicants.sum()))
 
 

@@ -50,6 +50,10 @@ class Audit:
     design : dict, optional
         Where rows have weights or clusters: as how many ``effective_rows`` of equal weight they count, and
         the number of ``clusters``, None without them.
+    intersections : DataFrame
+        Where several sensitive columns make groups, some of them small: for each rate of each group the
+        ``raw`` estimate, ``estimate`` with ``low`` and ``high``, shrunk towards what the columns say one by
+        one, and which share of it is the group's ``own``. Else empty.
     local_law, by_gamma : optional
         What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
         rest.
@@ -80,6 +84,7 @@ class Audit:
     local_law: LocalLaw144 | None = None
     by_gamma: Sensitivity | None = None
     design: dict[str, Any] | None = None
+    intersections: pd.DataFrame = field(default_factory=pd.DataFrame)
     source: AuditSource | None = field(default=None, repr=False, compare=False)
 
     def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
@@ -191,6 +196,7 @@ class Audit:
             "local_law": None if self.local_law is None else self.local_law.to_dict(),
             "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
             "design": plain(self.design),
+            "intersections": records(self.intersections),
         }
 
     @staticmethod
@@ -210,6 +216,25 @@ class Audit:
             None if content["local_law"] is None else LocalLaw144.of(content["local_law"]),
             None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
             content["design"],
+            table_of(content["intersections"]),
+        )
+
+    def _intersections_in_text(self) -> str:
+        lines = self.intersections
+        table = pd.DataFrame(
+            {
+                "rate": lines["rate"],
+                "group": lines["group"],
+                "alone": lines["raw"].map(number),
+                "shrunk": lines["estimate"].map(number),
+                f"{100 * self.confidence:g} %": intervals(lines, ""),
+                "of its own": lines["own"].map(lambda share: "–" if np.isnan(share) else f"{share:.0%}"),
+                "stated rows": lines["stated_rows"],
+            }
+        )
+        return (
+            "Small intersections: estimates shrunk towards what each column says by itself\n"
+            f"{table.to_string(index=False)}"
         )
 
     def __str__(self) -> str:
@@ -257,6 +282,7 @@ class Audit:
             groups.to_string(),
             "",
             rates.to_string(index=False),
+            *([] if self.intersections.empty else ["", self._intersections_in_text()]),
             *([] if self.figures is None else ["", self.figures.in_text(self.confidence)]),
             *([] if self.local_law is None else ["", str(self.local_law)]),
             *([] if self.by_gamma is None else ["", str(self.by_gamma)]),

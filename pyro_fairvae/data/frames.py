@@ -53,7 +53,8 @@ def of_kind(table: pd.DataFrame, kind: str | None) -> Any:
         for (name, column), gaps in zip(table.items(), table.isna().to_numpy().T, strict=True)
     }
     try:
-        return nw.from_dict(columns, backend=kind).to_native()
+        backend: Any = kind
+        return nw.from_dict(columns, backend=backend).to_native()
     except (NarwhalsError, ImportError, ValueError, TypeError) as reason:
         raise InputError(f"a table of {kind!r} cannot be made: {first_line(reason)}.") from reason
 

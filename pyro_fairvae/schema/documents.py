@@ -407,6 +407,9 @@ class LawLine(_Strict):
     estimated_ratio: NumberOrNull
     ratio_low: NumberOrNull
     ratio_high: NumberOrNull
+    shrunk_rate: NumberOrNull = None  # of small intersections
+    shrunk_low: NumberOrNull = None
+    shrunk_high: NumberOrNull = None
 
 
 class LawTable(_Strict):
@@ -472,6 +475,19 @@ class DesignDocument(_Strict):
     clusters: Natural | None = None
 
 
+class IntersectionLine(_Strict):
+    """A rate of an intersection of several attributes, by itself and shrunk towards their additive model."""
+
+    rate: str
+    group: str
+    raw: NumberOrNull
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    own: NumberOrNull
+    stated_rows: Natural
+
+
 class AuditDocument(_Strict):
     """``audit.json``: the results of an audit."""
 
@@ -487,6 +503,7 @@ class AuditDocument(_Strict):
     local_law: LocalLawDocument | None = None
     sensitivity: SensitivityDocument | None = None
     design: DesignDocument | None = None
+    intersections: list[IntersectionLine] = []
 
 
 class NumberDifference(_Strict):

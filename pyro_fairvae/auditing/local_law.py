@@ -235,8 +235,8 @@ def _table(audited: Audit, selected: np.ndarray, exclude_below: float) -> LawTab
     lines[["estimated_ratio", "ratio_low", "ratio_high"]] = ratios
     lines[list(SHRUNK)] = np.nan
     if not audited.intersections.empty:
-        title = f"P(Ŷ = {source.words[source.positive]})"
-        of_groups = audited.intersections.query("rate == @title").set_index("group")
+        of_rate = audited.intersections["rate"] == f"P(Ŷ = {source.words[source.positive]})"
+        of_groups = audited.intersections[of_rate].set_index("group")
         lines[list(SHRUNK)] = of_groups.loc[list(names), ["estimate", "low", "high"]].to_numpy(float)
     return LawTable(lines, len(group) - int(applicants.sum()))
 

@@ -106,8 +106,8 @@ class LocalLaw144:
                 ]
             )  # fmt: skip
             if small:
-                ends = f"[{number(line['shrunk_low'])}, {number(line['shrunk_high'])}]"
-                cells[-1] += [number(line["shrunk_rate"]), ends]
+                of_shrunk = f"[{number(line['shrunk_low'])}, {number(line['shrunk_high'])}]"
+                cells[-1] += [number(line["shrunk_rate"]), of_shrunk]
         return cells
 
     def _has_shrunk(self, name: str) -> bool:

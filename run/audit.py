@@ -10,6 +10,7 @@ Examples:
   fairvae audit model new.csv --decisions their_decision --depends-on "group and label" --out audit.json
   fairvae audit model new.csv --decisions hired --scores p_hired --pos-label yes --local-law-144
   fairvae audit model new.csv --sensitivity --tolerance 0.1
+  fairvae audit model survey.csv --weights person_weight --clusters household
 """
 
 from __future__ import annotations
@@ -72,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the largest difference that counts as fair, for --sensitivity (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--weights", metavar="COLUMN", help="column with weights of rows: how many people each stands for"
+    )
+    parser.add_argument(
+        "--clusters", metavar="COLUMN",
+        help="column that names what was sampled as a whole, such as a household: intervals allow for it",
+    )  # fmt: skip
+    parser.add_argument(
         "--depends-on", default=DEPENDS_ON[0], choices=DEPENDS_ON,
         help="what withholding may depend on (default: %(default)s)",
     )  # fmt: skip
@@ -110,10 +118,18 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.local_law_144 != "scores" or arguments.scores is not None,
         "scoring rates need scores: name their column by --scores.",
     )
+    named += [arguments.clusters or ""]
     model, table = open_model(arguments, named)
     labels, decided, stated = roles_of(arguments, model, table)
+    design = {
+        name: take_columns(table, [column], role).iloc[:, 0]
+        for name, column, role in (
+            ("sample_weight", arguments.weights, "weights"), ("clusters", arguments.clusters, "clusters"),
+        )
+        if column is not None
+    }  # fmt: skip
     if isinstance(model, FairSSVAERegressor):
-        _audit_numbers(arguments, model, labels, decided, stated)
+        _audit_numbers(arguments, model, labels, decided, stated, design)
         return
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
@@ -130,6 +146,7 @@ def run(arguments: argparse.Namespace) -> None:
             confidence=arguments.confidence,
             pos_label=arguments.pos_label,
             scores=scores.iloc[:, 0] if arguments.scores else None,
+            **design,
         )
         if arguments.local_law_144 is not None:
             law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
@@ -153,6 +170,7 @@ def _audit_numbers(
     outcomes: pd.Series,
     predicted: pd.Series,
     stated: pd.DataFrame,
+    design: dict[str, pd.Series],
 ) -> None:
     """Print, and keep, an audit of predicted numbers."""
     of_classes = ("scores", "local_law_144", "sensitivity", "pos_label", "withholding_depends_on")
@@ -165,7 +183,9 @@ def _audit_numbers(
         f"withholding depends on the group alone; leave {flags} out.",
     )
     known = model.attributes_ if model.knows_groups_ and not arguments.group else None
-    result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=arguments.confidence)
+    result = audit_numbers(
+        outcomes, predicted, stated, attributes=known, confidence=arguments.confidence, **design
+    )
     if arguments.out is not None:
         write_sealed(arguments.out, result.to_dict())
     print(result)

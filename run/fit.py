@@ -14,6 +14,8 @@ Examples:
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
       --proxy-proba "White=p_white,Black=p_black" --out model
+  fairvae fit people.csv --label reoffends --group race --costs 3,1 --out model
+  fairvae fit survey.csv --label employed --group sex --weights person_weight --out model
   fairvae fit people.csv --label hours-per-week --group sex --task regression --out model
 """
 
@@ -94,6 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns with given probabilities of all groups, as surname geocoding produces; not features",
     )  # fmt: skip
     parser.add_argument(
+        "--weights", metavar="COLUMN",
+        help="column with weights of rows, such as a survey's: people each stands for; not a feature",
+    )  # fmt: skip
+    parser.add_argument(
         "--risk", metavar="NAME",
         help=f"{trained['risk'].help} (default: {DEFAULT_RISK}, or {RISK_OF_NUMBERS} with --group-levels); "
         f"of labels that are numbers {', '.join(NUMBER_RISKS)} (default: {FairSSVAERegressor().risk})",
@@ -112,6 +118,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="decide at the largest target up to this one, or, with --lambdas, by the most accurate member "
         "with at most this disparity (default: a fifth of the disparity without a target, if it costs at "
         "most one point of accuracy)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--costs", metavar="FP,FN",
+        help="what a false positive and a false negative cost, such as 5,1: decisions minimise the expected "
+        "cost under the targets, in place of the error (two classes, of which the last in order is positive)",
     )  # fmt: skip
     parser.add_argument(
         "--trunk", choices=trunk_names(images=False),
@@ -152,6 +163,7 @@ def run(arguments: argparse.Namespace) -> None:
             values=listed(arguments.values),
             drop=listed(arguments.drop),
             proxy_proba=_columns_of_groups(arguments.proxy_proba),
+            weights=arguments.weights,
             holdout=arguments.holdout,
             seed=arguments.seed,
             overwrite=arguments.overwrite,
@@ -184,7 +196,7 @@ def _words(numbers: Sequence[float]) -> str:
 
 
 def _regressor(arguments: argparse.Namespace, device: str) -> FairSSVAERegressor:
-    named = ("--targets", "--trunk", "--group-levels")
+    named = ("--targets", "--trunk", "--group-levels", "--costs")
     given = [flag for flag in named if getattr(arguments, flag[2:].replace("-", "_"))]
     given += ["--estimator"] if arguments.estimator != "vae" else []
     require(not given, f"{', '.join(given)}: for labels with classes only; leave out with --task regression.")
@@ -208,6 +220,7 @@ def _network(arguments: argparse.Namespace, device: str) -> FairSSVAEClassifier:
         targets=_numbers("targets", arguments.targets),
         lambdas=_numbers("lambdas", arguments.lambdas),
         max_disparity=arguments.max_disparity,
+        costs=_numbers("costs", arguments.costs),
         epochs=arguments.epochs,
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
         proxies=tuple(listed(arguments.proxy)),
@@ -229,6 +242,7 @@ def _boosting(arguments: argparse.Namespace, _: str) -> FairDecisions:
         risk=arguments.risk or FairDecisions().risk,
         targets=_numbers("targets", arguments.targets),
         max_disparity=arguments.max_disparity,
+        costs=_numbers("costs", arguments.costs),
         withholding_depends_on=tuple(listed(arguments.withholding_depends_on)),
         proxies=tuple(listed(arguments.proxy)),
         group_levels=arguments.group_levels,

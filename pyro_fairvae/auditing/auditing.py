@@ -13,14 +13,17 @@ from pyro_fairvae.auditing.bounds import worst_case
 from pyro_fairvae.auditing.conditions import AuditedConditions
 from pyro_fairvae.auditing.control_variates import AuditedRates, AuditedRows, ControlVariates
 from pyro_fairvae.auditing.inputs import code_rows, imputed_groups, positive_label
+from pyro_fairvae.auditing.intersections import intersection_lines
 from pyro_fairvae.auditing.intervals import largest_interval
 from pyro_fairvae.auditing.measuring import Measuring, OwnRate, checked_scores
 from pyro_fairvae.auditing.measuring import own_rates as rates_of_own
 from pyro_fairvae.auditing.result import Audit
 from pyro_fairvae.auditing.source import AuditCall, AuditSource
 from pyro_fairvae.base.errors import choose, require
-from pyro_fairvae.data.coded_columns import word_of
+from pyro_fairvae.data.coded_columns import as_column, word_of
+from pyro_fairvae.data.frames import kind_of
 from pyro_fairvae.data.given_rows import in_one_order
+from pyro_fairvae.data.row_weights import row_weights, without_absent
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.evaluation.measures import AUDITED, Audited
 from pyro_fairvae.nn.conditions import LABEL
@@ -49,6 +52,8 @@ def audit(
     random_state: int = 0,
     scores: Any = None,
     own_rates: Mapping[str, OwnRate] | None = None,
+    sample_weight: Any = None,
+    clusters: Any = None,
 ) -> Audit:
     r"""Disparities of any classifier's decisions where some rows do not state their group.
 
@@ -94,11 +99,18 @@ def audit(
         Rates of your own by name: functions of the arrays of labels (None where unknown), decisions and
         scores that return two numbers for each row, which are summed above and below the line, such as
         ``{"cost": lambda y, decided, scores: (5 * ((y == 0) & (decided == 1)), np.ones(len(y)))}``.
+    sample_weight
+        Weights of rows, such as those of a survey: how many people each stands for. Rows of weight 0 are
+        taken as absent; only the ratios of weights matter. Errors are those of the design.
+    clusters
+        What was sampled as a whole, such as the household of each row; rows of different clusters are
+        independent, those of one may be alike.
 
     Returns
     -------
     Audit
-        Estimates with intervals, the same from stating rows alone, and bounds without assumptions.
+        Estimates with intervals, the same from stating rows alone, and bounds without assumptions. Rows may
+        be given as frames of any library that narwhals knows; :meth:`.Audit.tables` has tables of the same.
 
     Raises
     ------
@@ -119,7 +131,16 @@ def audit(
 
     Where groups are imputed, the assumption on withholding is checked, as in
     :mod:`pyro_fairvae.posterior.withholding_check`: by the columns of X, the label, and bins of the imputed
-    probabilities if these are given. If it is rejected, do not rely on the estimates.
+    probabilities if these are given. If it is rejected, do not rely on the estimates. It takes rows as
+    independent, and is not made where there are clusters.
+
+    Of several sensitive columns some intersections are small, and the estimates of their rates mostly chance:
+    where some have few rows, rates shrunk towards what the columns say one by one stand beside them, see
+    :mod:`pyro_fairvae.auditing.intersections`. Disparities are of the estimates as they are.
+
+    With ``sample_weight`` every count, mean and least-squares fit weighs rows, and with either that or
+    ``clusters`` variances are those of the design: see :mod:`pyro_fairvae.auditing.survey_design`. Numbers of
+    rows in tables, and the bins of a calibration curve, are of rows, not of people.
 
     Examples
     --------
@@ -138,16 +159,21 @@ def audit(
     """
     choose("assumption", depends_on, DEPENDS_ON)
     require(0.5 <= confidence < 1, f"confidence must be within [0.5, 1), got {confidence}.")
-    X, y_true, y_pred, sensitive_features, groups_proba, scores = in_one_order(
+    kind = kind_of(X, sensitive_features, y_pred, y_true)
+    X, y_true, y_pred, sensitive_features, groups_proba, scores, sample_weight, clusters = in_one_order(
         X=X, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, groups_proba=groups_proba,
-        scores=scores,
+        scores=scores, sample_weight=sample_weight, clusters=clusters,
     )  # fmt: skip
+    size = len(as_column(y_true, "y_true"))
+    given = X, y_true, y_pred, sensitive_features, groups_proba, scores, clusters
+    weight, given = without_absent(row_weights(sample_weight, size), *given)
+    X, y_true, y_pred, sensitive_features, groups_proba, scores, clusters = given
     require(
         getattr(model, "number_", None) is None,
         "the model predicts a number, and audit is for classes; use pyro_fairvae.auditing.audit_numbers.",
     )
     rows, attributes, classes = code_rows(
-        y_true, y_pred, sensitive_features, missing_values, model, group_levels
+        y_true, y_pred, sensitive_features, missing_values, model, group_levels, weight, clusters
     )
     positive = positive_label(pos_label, classes)
     graded = None if scores is None else checked_scores(scores, len(rows))
@@ -170,7 +196,7 @@ def audit(
     if imputed is None and X is not None and not rows.stated.all():
         notes.append("X is not used: too few rows state some group to learn from them.")
     everyone = rows
-    rows = AuditedRows(rows.y[kept], rows.decided[kept], rows.group[kept], rows.classes, rows.groups)
+    rows = rows.some(kept)
     words = [word_of(label) for label in classes]
     of_kept = None if imputed is None else imputed[kept]
     depending = AuditedConditions.make(rows, X, kept, names, words) if names or of_kept is not None else None
@@ -178,8 +204,8 @@ def audit(
     notes += _notes(rows, attributes, classes, estimates, by_label, bool(names))
     check = None
     if depending is not None and of_kept is not None and not by_label:
-        given = model is not None or groups_proba is not None
-        check = depending.check(estimates, of_kept, attributes.group_names, given)
+        by_scores = model is not None or groups_proba is not None
+        check = depending.check(estimates, of_kept, attributes.group_names, by_scores)
     odds, odds_stated = estimates.odds(), estimates.odds(adjusted=False)
     parity, parity_stated = estimates.parity(), estimates.parity(adjusted=False)
     rates_of = {"odds": (odds, odds_stated), "parity": (parity, parity_stated)}
@@ -217,11 +243,14 @@ def audit(
         tuple(notes),
         None if check is None else check.summary(),
         figures,
+        design=rows.design.summary(len(rows)),
+        intersections=intersection_lines(estimates, attributes, words, positive, confidence),
         source=AuditSource(
             estimates, everyone, positive, tuple(words), attributes, imputed, graded,
             AuditCall(
                 y_true, y_pred, sensitive_features, X if names else None, depends_on, names, confidence,
-                tuple(missing_values) or tuple(getattr(model, "missing_values", ())),
+                tuple(missing_values) or tuple(getattr(model, "missing_values", ())), weight, clusters,
+                kind,
             ),
         ),
     )  # fmt: skip
@@ -299,10 +328,10 @@ def _bounds(rows: AuditedRows, c: int, given_label: bool) -> tuple[float, float]
     hit = rows.decided == c
 
     def by_group(chosen: np.ndarray) -> np.ndarray:
-        return np.bincount(rows.group[chosen], minlength=rows.groups + 1)
+        return np.bincount(rows.group, rows.design.weighed(chosen.astype(float)), minlength=rows.groups + 1)
 
     hits, misses = by_group(inside & hit), by_group(inside & ~hit)
-    return worst_case(hits[:-1], misses[:-1], (int(hits[-1]), int(misses[-1])))
+    return worst_case(hits[:-1], misses[:-1], (float(hits[-1]), float(misses[-1])))
 
 
 def _rate_lines(
@@ -322,8 +351,7 @@ def _rate_lines(
             line: dict[str, Any] = {"rate": title, "group": name}
             for prefix, rates in (("", estimated), ("stated_", stated)):
                 value = rates.values[c, g]
-                variance = np.square(rates.influence[:, c, g]).sum() / len(rows) ** 2 + rates.extra[c, g]
-                half = z * np.sqrt(variance)
+                half = z * np.sqrt(rates.variance(c, g))
                 line[f"{prefix}estimate"] = float(value)
                 line[f"{prefix}low"] = float(np.clip(value - half, 0, 1))
                 line[f"{prefix}high"] = float(np.clip(value + half, 0, 1))
@@ -338,9 +366,10 @@ def _group_lines(
     rate, low, high = estimates.withholding(float(stats.norm.ppf((1 + confidence) / 2)))
     if rows.stated.all():
         rate, low, high = np.zeros((3, rows.groups))
-    total = (~rows.stated).sum()
+    total = rows.design.total(~rows.stated)
+    people = rows.design.counts(rows.group, rows.groups + 1)[: rows.groups]
     with np.errstate(divide="ignore", invalid="ignore"):
-        withheld = np.clip(stated * rate / (1 - rate), 0, total)
+        withheld = np.clip(people * rate / (1 - rate), 0, total)
         withheld *= total / np.nansum(withheld) if total else 0
     return pd.DataFrame(
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def worst_case(hits: np.ndarray, misses: np.ndarray, withheld: tuple[int, int]) -> tuple[float, float]:
+def worst_case(hits: np.ndarray, misses: np.ndarray, withheld: tuple[float, float]) -> tuple[float, float]:
     """The least and the largest max_a r_a − min_a r_a of a rate r_a = hits / (hits + misses).
 
     ``hits`` and ``misses`` are the counts of each group among stating rows, ``withheld`` the two counts among

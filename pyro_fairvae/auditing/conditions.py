@@ -58,6 +58,7 @@ class AuditedConditions:
             rows.classes,
             rows.groups,
             class_names=tuple(words),
+            weight=None if rows.design.weight is None else torch.from_numpy(rows.design.weight),
         )
         return AuditedConditions.of(
             table, [name for name in names if encoder is None or name not in encoder.left_out]
@@ -80,8 +81,12 @@ class AuditedConditions:
     def check(
         self, estimates: ControlVariates, scores: np.ndarray, names: Sequence[str], by_scores: bool
     ) -> WithholdingCheck | None:
-        """The check of the assumption on withholding; None where the estimates are not identified."""
-        if not estimates.told.all() or estimates.rows.stated.all():
+        """The check of the assumption on withholding; None where the estimates are not identified.
+
+        It takes rows as independent, and is not made of rows in clusters.
+        """
+        clustered = estimates.design.cluster is not None
+        if clustered or not estimates.told.all() or estimates.rows.stated.all():
             return None
         groups = Attributes.single(tuple(names))
         size = len(names)

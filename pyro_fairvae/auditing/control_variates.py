@@ -20,14 +20,19 @@ moments do not identify w.
 Where withholding depends on conditions v, a row's weight is :math:`W = 1 + e^{\theta_A + u \cdot v}` with an
 entry of θ for each group. The columns of v are further φ, θ and u are estimated by Gauss-Newton steps, and
 all else is as above with W linear in them at the estimate. Every rate weights rows by W.
+
+Rows of a survey count by their weights in all sums, means and least squares, and errors are those of its
+design (:mod:`pyro_fairvae.auditing.survey_design`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import stats
+
+from pyro_fairvae.auditing.survey_design import SurveyDesign
 
 MOMENT_FOLDS = 5
 FEWEST_STATED = 10  # rows that a moment needs among stating and among withholding rows
@@ -40,13 +45,17 @@ DRAWN = 0.25  # weight of the mean when variances under the assumption are shrun
 
 @dataclass(frozen=True)
 class AuditedRows:
-    """Audited rows: ``y`` (C where unknown), ``decided``, and ``group`` (G where withheld), (rows,) each."""
+    """Audited rows: ``y`` (C where unknown), ``decided``, and ``group`` (G where withheld), (rows,) each.
+
+    ``design`` says how they were sampled.
+    """
 
     y: np.ndarray
     decided: np.ndarray
     group: np.ndarray
     classes: int
     groups: int
+    design: SurveyDesign = field(default_factory=SurveyDesign)
 
     @property
     def stated(self) -> np.ndarray:
@@ -55,17 +64,33 @@ class AuditedRows:
     def __len__(self) -> int:
         return len(self.y)
 
+    def some(self, kept: np.ndarray) -> AuditedRows:
+        """Some of the rows, by a mask or by their numbers."""
+        return replace(
+            self,
+            y=self.y[kept],
+            decided=self.decided[kept],
+            group=self.group[kept],
+            design=self.design.some(kept),
+        )
+
 
 @dataclass(frozen=True)
 class AuditedRates:
     """Estimates (classes, groups), NaN where no row gives one, and each row's influence on their errors.
 
-    ``influence`` is (rows, classes, groups) with mean 0; ``extra`` is variance that small samples understate.
+    ``influence`` is (rows, classes, groups) with mean 0, or (clusters, classes, groups) where rows were
+    sampled in clusters; ``extra`` is variance that small samples understate.
     """
 
     values: np.ndarray
     influence: np.ndarray
     extra: np.ndarray
+
+    def variance(self, c: int, g: int) -> float:
+        """That of one rate."""
+        of_rate = self.influence[:, c, g]
+        return float(np.square(of_rate).sum() / len(of_rate) ** 2 + self.extra[c, g])
 
     def covariance(self) -> np.ndarray:
         """Covariance of rates in the order of ``values.ravel()``; ``extra`` leaves correlations unchanged."""
@@ -82,14 +107,20 @@ class Moments:
     """The moments E φ (1 − S w) = 0 of some rows, and w estimated from them."""
 
     def __init__(
-        self, functions: np.ndarray, weighs: np.ndarray, start: np.ndarray, offset: np.ndarray
+        self,
+        functions: np.ndarray,
+        weighs: np.ndarray,
+        start: np.ndarray,
+        offset: np.ndarray,
+        design: SurveyDesign,
     ) -> None:
         """``functions`` φ is (rows, K); ``weighs`` (rows, W) indicates the entry of w that applies to a row.
 
         A row's weight is ``offset + weighs @ w``. Where the moments do not identify w, ``start`` (W,) is
         kept; ``known`` marks the identified entries.
         """
-        self.weights, self.residual, self.of_weights, self.known = _solve(functions, weighs, start, offset)
+        found = _solve(functions, weighs, start, offset, design)
+        self.weights, self.residual, self.of_weights, self.known = found
 
     def left(self, functions: np.ndarray, row_weights: np.ndarray) -> np.ndarray:
         """The remaining moments of rows with some weights after w is estimated, (rows, K − W)."""
@@ -97,18 +128,19 @@ class Moments:
 
 
 def _solve(
-    functions: np.ndarray, weighs: np.ndarray, start: np.ndarray, offset: np.ndarray
+    functions: np.ndarray, weighs: np.ndarray, start: np.ndarray, offset: np.ndarray, design: SurveyDesign
 ) -> tuple[np.ndarray, ...]:
     """w; a basis (K, K − W) of moments free of w; the influence of the others on w, (K, W); what is known."""
     rows, entries = len(functions), weighs.shape[1]
-    slopes, totals = functions.T @ weighs / rows, functions.mean(0) - functions.T @ offset / rows
-    whiten = _inverse_root(functions.T @ functions / rows)
+    weighed = design.weighed(functions)
+    slopes, totals = weighed.T @ weighs / rows, weighed.mean(0) - weighed.T @ offset / rows
+    whiten = _inverse_root(weighed.T @ functions / rows)
     totals = totals - slopes @ start
     for _ in range(ROUNDS):
         weights = start + np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ totals)
         errors = functions * (1 - (offset + weighs @ weights))[:, None]
-        errors -= errors.mean(0)
-        whiten = _inverse_root(errors.T @ errors / rows)
+        errors -= design.mean(errors)
+        whiten = _inverse_root(design.weighed(errors).T @ errors / rows)
     inverse = np.linalg.pinv(whiten.T @ slopes)
     weights = start + inverse @ (whiten.T @ totals)
     directions, _, _ = np.linalg.svd(whiten.T @ slopes)
@@ -138,6 +170,7 @@ class ControlVariates:
         conditions: np.ndarray | None = None,
     ) -> None:
         self.rows, self.by_label, self.conditions = rows, by_label, conditions
+        self.design = design = rows.design
         self.functions = _functions(rows, imputed)
         kinds = rows.classes if by_label else 1
         kind = rows.y if by_label else np.zeros(len(rows), dtype=int)
@@ -145,20 +178,21 @@ class ControlVariates:
         stated = np.flatnonzero(rows.stated)
         self.weighs[stated, rows.group[stated] * kinds + kind[stated]] = 1
         # What w would be if groups did not differ; it is w where no row withholds.
-        everyone, stating = np.bincount(kind, minlength=kinds), np.bincount(kind[stated], minlength=kinds)
-        start = np.tile(np.where(stating > 0, everyone / np.maximum(stating, 1), 1.0), rows.groups)
+        count = design.weighed(np.ones(len(rows)))
+        everyone, stating = (np.bincount(kind[some], count[some], kinds) for some in (slice(None), stated))
+        start = np.tile(np.divide(everyone, stating, out=np.ones(kinds), where=stating > 0), rows.groups)
         self.offset = np.zeros(len(rows))
         if conditions is not None:
             self.functions = np.c_[self.functions, conditions]
             start = self._linearise(start, conditions)
-        self.moments = Moments(self.functions, self.weighs, start, self.offset)
+        self.moments = Moments(self.functions, self.weighs, start, self.offset, design)
         # Entries that the moments identify, that are 1, or that apply to no row.
         self.known = self.moments.known | (start == 1) | (self.weighs.sum(0) == 0)
         if conditions is not None:
             self.known = self.moments.known
-        self.fold = np.random.default_rng(0).permutation(len(rows)) % MOMENT_FOLDS
+        self.fold = design.folds(len(rows), MOMENT_FOLDS)
         self.elsewhere = [
-            Moments(self.functions[out], self.weighs[out], start, self.offset[out])
+            Moments(self.functions[out], self.weighs[out], start, self.offset[out], design.some(out))
             for out in (self.fold != f for f in range(MOMENT_FOLDS))
         ]
 
@@ -167,22 +201,23 @@ class ControlVariates:
         stated = self.rows.stated
         design = np.c_[self.weighs, np.where(stated[:, None], conditions, 0.0)]
         at = np.r_[np.log(weights - 1), np.zeros(conditions.shape[1])]
-        functions, rows = self.functions, len(design)
-        whiten = _inverse_root(functions.T @ functions / rows)
+        functions, rows, of_rows = self.functions, len(design), self.design
+        weighed = of_rows.weighed(functions)
+        whiten = _inverse_root(weighed.T @ functions / rows)
         # The moments are weighted anew only where θ and u have converged: large weights have large variances,
         # so that a search under varying weights can end far from where the moments are 0.
         for _ in range(ROUNDS):
             for _ in range(STEPS):
                 odds = np.where(stated, np.exp(np.clip(design @ at, -20, 20)), 0.0)
-                slopes = functions.T @ (design * odds[:, None]) / rows
+                slopes = weighed.T @ (design * odds[:, None]) / rows
                 errors = functions * (1 - stated - odds)[:, None]
-                step = np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ errors.mean(0))
+                step = np.linalg.pinv(whiten.T @ slopes) @ (whiten.T @ of_rows.mean(errors))
                 change = np.abs(design @ step).max()
                 if change < 1e-8:
                     break
                 at = at + step * min(1.0, LONGEST / change)
-            errors -= errors.mean(0)
-            whiten = _inverse_root(errors.T @ errors / rows)
+            errors -= of_rows.mean(errors)
+            whiten = _inverse_root(of_rows.weighed(errors).T @ errors / rows)
         self.weighs = design * odds[:, None]
         self.offset = stated + odds - self.weighs @ at
         return at
@@ -227,7 +262,7 @@ class ControlVariates:
         values = np.full((rows.classes, rows.groups), np.nan)
         influence = np.zeros((len(rows), rows.classes, rows.groups))
         extra, shares = np.zeros_like(values), np.ones_like(values)
-        counts = self._possible_weights() if weighted else np.ones(len(rows))
+        counts = self.design.weighed(self._possible_weights() if weighted else np.ones(len(rows)))
         for c, condition in enumerate(conditions):
             hit = rows.decided == c
             for g in range(rows.groups):
@@ -240,14 +275,14 @@ class ControlVariates:
                 influence[:, c, g] = mass * (hit - values[c, g])
                 if weighted:
                     influence[:, c, g] += self._of_weights(inside * (hit - values[c, g]))
-                extra[c, g] = left_out(int((inside & hit).sum()), int(inside.sum()))
+                extra[c, g] = left_out(*self.design.hits(hit, inside))
         known = ~np.isnan(values)
         if adjusted and self.helps and known.any():
             taken = self._control(influence[:, known])
             values[known] -= taken.mean(0) / shares[known]
             influence[:, known] -= taken
-        influence = (influence - influence.mean(0)) / shares
-        return AuditedRates(np.clip(values, 0, 1), influence, extra)
+        influence = self.design.centred(influence) / shares
+        return AuditedRates(np.clip(values, 0, 1), self.design.by_unit(influence), extra)
 
     def corrected(
         self, values: np.ndarray, slopes: np.ndarray, weighted: bool, adjusted: bool = True
@@ -262,20 +297,20 @@ class ControlVariates:
         if adjusted and self.helps:
             taken = self._control(influence)
             values, influence = values - taken.mean(0), influence - taken
-        return values, influence - influence.mean(0)
+        return values, self.design.centred(influence)
 
     def masses(self, weighted: bool) -> np.ndarray:
-        """What each row counts: its weight, or 1, and 0 where it withholds."""
-        return self._possible_weights() if weighted else self.rows.stated.astype(float)
+        """What each row counts: its weight, or 1, and 0 where it withholds, times that of the design."""
+        return self.design.weighed(self._possible_weights() if weighted else self.rows.stated.astype(float))
 
     def _of_weights(self, inside: np.ndarray) -> np.ndarray:
         """Contribution of the estimate of w to the errors of a sum over rows weighted by it, (rows,)."""
-        return self._weights_influence() @ (self.weighs.T @ inside / len(inside))
+        return self._weights_influence() @ (self.weighs.T @ self.design.weighed(inside) / len(inside))
 
     def _weights_influence(self) -> np.ndarray:
         moments = self.moments
         slack = (1 - self.row_weights)[:, None]
-        return np.asarray(self.functions @ moments.of_weights * slack)
+        return self.design.weighed(self.functions @ moments.of_weights * slack)
 
     def _control(self, errors: np.ndarray) -> np.ndarray:
         """The control variates of each row, (rows, rates), with their multiples learned on other folds."""
@@ -284,10 +319,18 @@ class ControlVariates:
             inside, outside = self.fold == f, self.fold != f
             weights = self.offset[outside] + self.weighs[outside] @ moments.weights
             left = moments.left(self.functions[outside], weights)
-            multiples = np.linalg.lstsq(left - left.mean(0), errors[outside], rcond=None)[0]
+            multiples = self._multiples(left, errors[outside], outside)
             # With w of all rows: its error does not affect the remaining moments.
             taken[inside] = moments.left(self.functions[inside], self.row_weights[inside]) @ multiples
-        return taken
+        return self.design.weighed(taken)
+
+    def _multiples(self, left: np.ndarray, errors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Those of the moments of some rows with the least variance, where a row is as many as its weight."""
+        centred = left - self.design.some(rows).mean(left)
+        if self.design.weight is not None:
+            root = np.sqrt(self.design.weight[rows])[:, None]
+            centred, errors = centred * root, errors / root  # errors have the weight already
+        return np.linalg.lstsq(centred, errors, rcond=None)[0]
 
     def withholding(self, z: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """1 − P(S | A = a) with an interval of z standard errors, (groups,) each.
@@ -300,12 +343,14 @@ class ControlVariates:
         row_weights, influence = self.row_weights, self._weights_influence()
         for g in range(groups):
             inside = (rows.group == g).astype(float)
-            share = inside.mean()
+            weighed = self.design.weighed(inside)
+            share = weighed.mean()
             if share == 0 or not self.told[g]:
                 continue
-            weight = (inside * row_weights).mean() / share
-            error = inside * (row_weights - weight) + influence @ (self.weighs.T @ inside / len(rows))
-            deviation = np.sqrt(np.square(error - error.mean()).sum()) / len(rows) / share
+            weight = (weighed * row_weights).mean() / share
+            error = weighed * (row_weights - weight) + influence @ (self.weighs.T @ weighed / len(rows))
+            error = self.design.by_unit(self.design.centred(error))
+            deviation = np.sqrt(np.square(error).sum()) / len(error) / share
             rate[g], low[g], high[g] = 1 - 1 / np.maximum(weight + z * deviation * np.array([0, -1, 1]), 1)
         return rate, low, high
 
@@ -314,8 +359,12 @@ class ControlVariates:
         left = self.moments.left(self.functions, self.row_weights)
         if left.shape[1] == 0:
             return float("nan")
-        mean, basis = left.mean(0), self.functions @ self.moments.residual
+        left = self.design.weighed(left)
+        mean, basis = left.mean(0), self.design.weighed(self.functions @ self.moments.residual)
         covariance = (basis * self._slack()[:, None]).T @ basis / len(left)
+        if self.design.cluster is not None:
+            of_units = self.design.by_unit(self.design.centred(left))
+            covariance = of_units.T @ of_units * len(left) / len(of_units) ** 2
         return float(stats.chi2.sf(len(left) * mean @ np.linalg.pinv(covariance) @ mean, left.shape[1]))
 
     def _slack(self) -> np.ndarray:
@@ -326,10 +375,11 @@ class ControlVariates:
         """
         stated = self.rows.stated
         weight = self._possible_weights()[stated]
-        root = np.sqrt(weight)
+        mass = self.masses(weighted=True)[stated]
+        root = np.sqrt(mass)
         slope = np.linalg.lstsq(self.functions[stated] * root[:, None], (weight - 1) * root, rcond=None)[0]
         fitted = np.clip(self.functions @ slope, weight.min() - 1, weight.max() - 1)
-        return np.asarray((1 - DRAWN) * fitted + DRAWN * np.average(weight - 1, weights=weight))
+        return np.asarray((1 - DRAWN) * fitted + DRAWN * np.average(weight - 1, weights=mass))
 
 
 def _functions(rows: AuditedRows, imputed: np.ndarray | None) -> np.ndarray:
@@ -342,7 +392,7 @@ def _functions(rows: AuditedRows, imputed: np.ndarray | None) -> np.ndarray:
     for y in range(rows.classes + 1):
         for c in range(rows.classes):
             cell = (rows.y == y) & (rows.decided == c)
-            fewest = min(int((cell & rows.stated).sum()), int((cell & ~rows.stated).sum()))
+            fewest = min(rows.design.units(cell & of) for of in (rows.stated, ~rows.stated))
             if fewest >= FEWEST_STATED:
                 functions.append(cell.astype(float))
             if imputed is not None and fewest >= FEWEST_STATED * rows.groups:
@@ -350,20 +400,24 @@ def _functions(rows: AuditedRows, imputed: np.ndarray | None) -> np.ndarray:
                 functions += [
                     cell * imputed[:, g]
                     for g in range(rows.groups - 1)
-                    if _go_together(imputed[inside, g], rows.group[inside] == g)
+                    if _go_together(imputed[inside, g], rows.group[inside] == g, rows.design, inside)
                 ]
     return np.stack(functions, axis=1) if functions else np.ones((len(rows), 1))
 
 
-def _go_together(imputed: np.ndarray, is_group: np.ndarray) -> bool:
+def _go_together(imputed: np.ndarray, is_group: np.ndarray, design: SurveyDesign, rows: np.ndarray) -> bool:
     """Whether an imputed probability is larger for rows of the group than by chance."""
     if np.ptp(imputed) == 0 or is_group.all() or not is_group.any():
         return False
-    correlation = np.corrcoef(imputed, is_group)[0, 1]
-    return bool(correlation * np.sqrt(len(imputed)) > RELEVANT)
+    if design.weight is None:
+        correlation = np.corrcoef(imputed, is_group)[0, 1]
+    else:
+        covariance = np.cov(imputed, is_group, aweights=design.weight[rows])
+        correlation = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    return bool(correlation * np.sqrt(design.units(rows)) > RELEVANT)
 
 
-def left_out(hits: int, rows: int) -> float:
+def left_out(hits: float, rows: float) -> float:
     """Variance that is missing from a rate near 0 or 1 of few rows (after Agresti and Coull 1998).
 
     A rate next to 0 or 1 also differs from the centre of their interval.

@@ -47,7 +47,7 @@ def group_ratios(estimates: ControlVariates, ratios: Sequence[Ratio], adjusted: 
             values[r, g] = (masses * ratio.top)[inside].sum() / len(rows) / below
             slopes[inside, r, g] = (ratio.top - values[r, g] * ratio.bottom)[inside] / below
             if ratio.is_share:
-                extra[r, g] = left_out(int(ratio.top[inside].sum()), int(ratio.bottom[inside].sum()))
+                extra[r, g] = left_out(*estimates.design.hits(ratio.top == 1, inside & (ratio.bottom == 1)))
     found = _corrected(estimates, values, slopes, [ratio.given_label for ratio in ratios], adjusted, extra)
     shares = np.array([ratio.is_share for ratio in ratios])[:, None]
     return AuditedRates(
@@ -84,7 +84,7 @@ def group_areas(
         values[0, g] = value
         slopes[of_label, 0, g] = (below[of_label] - value) * len(rows) / totals[0]
         slopes[of_other, 0, g] = (above[of_other] - value) * len(rows) / totals[1]
-        sizes = [int(of.sum()) for of in (of_label, of_other)]
+        sizes = [estimates.design.people(of) for of in (of_label, of_other)]
         if value in (0, 1):  # no two rows out of order, which few rows may be by chance
             extra[0, g] = left_out(round(value * min(sizes)), min(sizes))
         else:
@@ -114,4 +114,4 @@ def _corrected(
             values[chosen], influence[:, chosen] = estimates.corrected(
                 values[chosen], slopes[:, chosen], _weighted(estimates, given, adjusted), adjusted
             )
-    return AuditedRates(values, influence, extra)
+    return AuditedRates(values, estimates.design.by_unit(influence), extra)

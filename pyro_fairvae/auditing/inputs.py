@@ -9,6 +9,7 @@ import numpy as np
 
 from pyro_fairvae.auditing.control_variates import AuditedRows
 from pyro_fairvae.auditing.group_imputation import impute_groups
+from pyro_fairvae.auditing.survey_design import SurveyDesign, code_clusters
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import MANY, by_group, code_labels, shorten, word_of
 from pyro_fairvae.data.number_groups import check_levels, code_sensitive, in_ranges, summed_over
@@ -25,10 +26,12 @@ def code_rows(
     missing_values: Sequence[Any],
     model: Any,
     levels: int | None = None,
+    weight: np.ndarray | None = None,
+    clusters: Any = None,
 ) -> tuple[AuditedRows, Attributes, np.ndarray]:
     """Labels, decisions and groups as codes; the groups are those of ``model`` if it has names for them.
 
-    A number is cut into ranges: ``levels`` at most, or few.
+    A number is cut into ranges: ``levels`` at most, or few. Rows have a ``weight`` and ``clusters``.
     """
     check_levels(levels)
     known = getattr(model, "attributes_", None) if getattr(model, "knows_groups_", True) else None
@@ -63,7 +66,8 @@ def code_rows(
         f"y_true, y_pred and sensitive_features have {len(y)}, {len(decided)} and {len(groups.outcomes)} "
         "rows; they must have the same number.",
     )
-    rows = AuditedRows(y, decided, groups.codes, len(classes), groups.attributes.groups)
+    design = SurveyDesign(weight, code_clusters(clusters, len(y)))
+    rows = AuditedRows(y, decided, groups.codes, len(classes), groups.attributes.groups, design)
     require(bool(rows.stated.any()), "no row states its group in full; an audit needs rows that do.")
     return rows, groups.attributes, classes
 

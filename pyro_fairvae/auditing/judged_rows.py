@@ -17,6 +17,7 @@ import torch
 from pyro_fairvae.auditing.auditing import disparity
 from pyro_fairvae.auditing.conditions import AuditedConditions
 from pyro_fairvae.auditing.control_variates import AuditedRows
+from pyro_fairvae.auditing.survey_design import SurveyDesign
 from pyro_fairvae.data.coded_columns import StatedGroups
 from pyro_fairvae.evaluation.measures import AUDITED
 from pyro_fairvae.inference.fit_result import Fit
@@ -43,7 +44,9 @@ class JudgedRows:
         label = table.y_obs.cpu().numpy()
         group = StatedGroups(table.a_obs.cpu().numpy(), table.group_attributes).codes
         kept = np.flatnonzero((label < table.classes) | (LABEL not in depends_on))
-        rows = AuditedRows(label[kept], decided[0, kept], group[kept], table.classes, table.groups)
+        weight = None if table.weight is None else table.weight.double().cpu().numpy()
+        whole = AuditedRows(label, decided[0], group, table.classes, table.groups, SurveyDesign(weight))
+        rows = whole.some(kept)
         design = None
         if depends_on:
             coded = replace(table.take(torch.from_numpy(kept)), a_obs=torch.from_numpy(rows.group))

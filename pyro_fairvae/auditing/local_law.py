@@ -4,7 +4,7 @@ The rules count applicants whose category is known: how many there are, how many
 above the median of all), that rate, and its ratio to the largest rate of a category; for each sex, each race
 or ethnicity, and each of their combinations; and how many applicants are of no known category. Nothing is
 imputed there. Beside these columns stand the same rates with those unknown taken in, and how far they may be
-off.
+off. Where rows have weights, rates and ratios are of the people they stand for; applicants are rows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyro_fairvae.auditing.result import Audit
 
 BY = ("decisions", "scores")
+SHRUNK = ("shrunk_rate", "shrunk_low", "shrunk_high")
 RATES = {"decisions": "selection rate", "scores": "scoring rate"}
 
 
@@ -90,6 +91,8 @@ class LocalLaw144:
         cells = [
             [*titles, f"{self.rate} with those unknown", shown, "impact ratio with those unknown", shown]
         ]
+        small = self._has_shrunk(name)
+        cells[0] += [f"{self.rate}, shrunk", shown] * small
         for line in self.tables[name].lines.to_dict("records"):
             ends = (
                 f"[{number(line[f'{of}_low'])}, {number(line[f'{of}_high'])}]" for of in ("rate", "ratio")
@@ -102,7 +105,14 @@ class LocalLaw144:
                     number(line["estimated_rate"]), of_rate, number(line["estimated_ratio"]), of_ratio,
                 ]
             )  # fmt: skip
+            if small:
+                of_shrunk = f"[{number(line['shrunk_low'])}, {number(line['shrunk_high'])}]"
+                cells[-1] += [number(line["shrunk_rate"]), of_shrunk]
         return cells
+
+    def _has_shrunk(self, name: str) -> bool:
+        lines = self.tables[name].lines
+        return "shrunk_rate" in lines and bool(lines["shrunk_rate"].notna().any())
 
     def note(self, name: str) -> str:
         """What is said below a table."""
@@ -114,6 +124,11 @@ class LocalLaw144:
             words += (
                 f" Categories with less than {100 * self.exclude_below:g} % of those known are excluded from "
                 "the impact ratios; the rules ask the auditor to say why."
+            )
+        if self._has_shrunk(name):
+            words += (
+                " Some of these intersections are small; shrunk rates, with those unknown, are drawn towards "
+                "what each column says by itself."
             )
         return words
 
@@ -140,7 +155,7 @@ def local_law_144(audited: Audit, by: str = "decisions", exclude_below: float = 
             "scoring rates need the scores: give scores to the audit, or take by='decisions'.",
         )
         assert source.scores is not None
-        decided, positive = (source.scores > np.median(source.scores)).astype(int), 1
+        decided, positive = (source.scores > _median(source.scores, source.call.sample_weight)).astype(int), 1
         require(
             len(np.unique(decided)) > 1,
             "no score is above the median of all, so that scoring rates are 0; take by='decisions'.",
@@ -164,6 +179,8 @@ def local_law_144(audited: Audit, by: str = "decisions", exclude_below: float = 
                 pos_label=source.words[source.positive] if by == "decisions" else "selected",
                 confidence=call.confidence,
                 missing_values=call.missing_values,
+                sample_weight=call.sample_weight,
+                clusters=call.clusters,
             )
         )
         assert again.source is not None
@@ -198,8 +215,11 @@ def _table(audited: Audit, selected: np.ndarray, exclude_below: float) -> LawTab
     group, names = source.everyone.group, source.attributes.group_names
     applicants = np.bincount(group, minlength=len(names) + 1)[:-1]
     chosen = np.bincount(group[selected], minlength=len(names) + 1)[:-1]
-    rate = np.divide(chosen, applicants, out=np.full(len(names), np.nan), where=applicants > 0)
-    excluded = applicants < exclude_below * applicants.sum()
+    people = source.everyone.design.counts(group, len(names) + 1)[:-1]
+    of_people = source.everyone.design.weighed(selected.astype(float))
+    hired = np.bincount(group, of_people, minlength=len(names) + 1)[:-1]
+    rate = np.divide(hired, people, out=np.full(len(names), np.nan), where=people > 0)
+    excluded = people < exclude_below * people.sum()
     largest = np.nanmax(np.where(excluded, np.nan, rate)) if (~excluded & (applicants > 0)).any() else 0
     ratio = np.where(excluded | (largest == 0), np.nan, rate / (largest or 1))
     lines = pd.DataFrame(
@@ -213,7 +233,19 @@ def _table(audited: Audit, selected: np.ndarray, exclude_below: float) -> LawTab
     lines[["estimated_rate", "rate_low", "rate_high"]] = found
     ratios, _ = impact_ratios(source.estimates.parity(), source.positive, ~excluded, audited.confidence)
     lines[["estimated_ratio", "ratio_low", "ratio_high"]] = ratios
+    lines[list(SHRUNK)] = np.nan
+    if not audited.intersections.empty:
+        of_rate = audited.intersections["rate"] == f"P(Ŷ = {source.words[source.positive]})"
+        of_groups = audited.intersections[of_rate].set_index("group")
+        lines[list(SHRUNK)] = of_groups.loc[list(names), ["estimate", "low", "high"]].to_numpy(float)
     return LawTable(lines, len(group) - int(applicants.sum()))
+
+
+def _median(scores: np.ndarray, weight: np.ndarray | None) -> float:
+    """The score that half of the people are above, at most."""
+    if weight is None:
+        return float(np.median(scores))
+    return float(np.quantile(scores, 0.5, weights=weight, method="inverted_cdf"))
 
 
 def _distinct(titles: list[str]) -> list[str]:

@@ -199,8 +199,8 @@ class Measuring:
 
     def _normal(self, rates: AuditedRates, r: int, g: int, within: tuple[float, float]) -> Interval:
         value = rates.values[r, g]
-        variance = np.square(rates.influence[:, r, g]).sum() / len(self.rows) ** 2 + rates.extra[r, g]
-        low, high = np.clip(value + self.z * np.sqrt(variance) * np.array([-1, 1]), *within)
+        reach = self.z * np.sqrt(rates.variance(r, g))
+        low, high = np.clip(value + reach * np.array([-1, 1]), *within)
         return float(value), float(low), float(high)
 
     def _add(

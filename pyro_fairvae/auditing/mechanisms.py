@@ -79,27 +79,30 @@ class Outcome:
     def __init__(
         self, estimates: ControlVariates, inside: np.ndarray, hit: np.ndarray, rates: AuditedRates, r: int
     ) -> None:
-        rows = estimates.rows
+        rows, design = estimates.rows, estimates.design
         self.rows = len(rows)
         self.known = np.flatnonzero(~np.isnan(rates.values[r]))
         member = (rows.group[:, None] == self.known) & inside[:, None]
         states = member.astype(float)
         # How many people a group has, where the moments cannot tell: in proportion to those who state it.
         told = estimates.told[self.known]
-        scale = inside.sum() / max(int((inside & rows.stated).sum()), 1)
+        stating = design.total(inside & rows.stated)
+        scale = design.total(inside) / (stating if stating > 0 else 1)
         values = (estimates.masses(True)[:, None] * states).mean(0)
         people, of_people = estimates.corrected(values, states, weighted=True, adjusted=False)
-        people = np.where(told, people, states.mean(0) * scale)
-        of_people = np.where(told, of_people, (states - states.mean(0)) * scale)
+        counted = design.weighed(states)
+        people = np.where(told, people, counted.mean(0) * scale)
+        of_people = np.where(told, of_people, design.centred(counted) * scale)
         withheld = inside & ~rows.stated
         seen = np.c_[states * hit[:, None], states * ~hit[:, None], withheld & hit, withheld & ~hit]
+        seen = design.weighed(seen)
         size = len(self.known)
         of_rates = rates.influence[:, r, self.known]
-        variance, extra = np.square(of_rates).sum(0) / len(rows) ** 2, rates.extra[r, self.known]
+        variance, extra = np.square(of_rates).sum(0) / len(of_rates) ** 2, rates.extra[r, self.known]
         factor = np.sqrt(1 + np.divide(extra, variance, out=np.zeros(size), where=variance > 0))
         self.shares = np.r_[seen.mean(0), people, rates.values[r, self.known]]
-        influence = np.c_[seen - seen.mean(0), of_people, of_rates * factor]
-        self.covariance = influence.T @ influence / len(rows) ** 2
+        influence = np.c_[design.by_unit(np.c_[design.centred(seen), of_people]), of_rates * factor]
+        self.covariance = influence.T @ influence / len(influence) ** 2
         at = np.arange(len(self.shares) - size, len(self.shares))
         self.covariance[at[variance == 0], at[variance == 0]] += extra[variance == 0]
 

@@ -159,6 +159,12 @@ def monitor(
         all(found.figures is not None for _, found in pairs),
         "an audit of an earlier version has no selection rates; audit its rows again.",
     )
+    weighted = [name for name, found in pairs if found.design is not None]
+    require(
+        not weighted,
+        f"the audits of {', '.join(weighted)} have weights or clusters, but periods are compared by rows "
+        "that count alike; audit them without sample_weight and clusters.",
+    )
     require(len(pairs) > 0, "no period could be audited, so that there is nothing to compare.")
     require(len(set(names)) == len(names), f"two periods have the same name, among {', '.join(names)}.")
     require(0 < alpha < 1, f"alpha must be within (0, 1), got {alpha}.")

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from pyro_fairvae.auditing.survey_design import SurveyDesign, code_clusters, design_in_words
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.data.coded_columns import code_groups
+from pyro_fairvae.data.coded_columns import as_column, code_groups
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.number_labels import numbers_of_label
+from pyro_fairvae.data.row_weights import row_weights, without_absent
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.documents import NumberAuditDocument, as_plain
@@ -50,6 +52,10 @@ class NumberAudit:
         The number of ``rows``, and how many of them are ``stated``, ``withheld`` and ``unlabelled``.
     confidence : float
         Coverage of the intervals.
+    notes : tuple of str
+        Remarks in words.
+    design : dict, optional
+        Where rows have weights or clusters, as :class:`~pyro_fairvae.Audit` has it.
     """
 
     differences: pd.DataFrame
@@ -57,6 +63,7 @@ class NumberAudit:
     rows: dict[str, int]
     confidence: float
     notes: tuple[str, ...] = NOTES
+    design: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result in types that JSON supports."""
@@ -67,6 +74,7 @@ class NumberAudit:
             "rows": self.rows,
             "confidence": self.confidence,
             "notes": list(self.notes),
+            "design": self.design,
         }
 
     @staticmethod
@@ -76,8 +84,9 @@ class NumberAudit:
         content = as_plain(read_document(path, NumberAuditDocument, what))
         differences, means = (pd.DataFrame(content[name]) for name in ("differences", "means"))
         return NumberAudit(
-            differences, means, content["rows"], content["confidence"], tuple(content["notes"])
-        )
+            differences, means, content["rows"], content["confidence"], tuple(content["notes"]),
+            content["design"],
+        )  # fmt: skip
 
     def lines(self) -> tuple[list[list[str]], list[list[str]]]:
         """Both tables in words, titles first."""
@@ -101,6 +110,7 @@ class NumberAudit:
             [
                 f"{counts['rows']} rows: {counts['stated']} state their group, {counts['withheld']} do not; "
                 f"{counts['unlabelled']} without an outcome.",
+                *([] if self.design is None else [design_in_words(self.design, counts["rows"])]),
                 ASSUMED,
                 *(f"\n{table}" for table in tables),
                 *(f"\nnote: {words}" for words in self.notes),
@@ -116,6 +126,8 @@ def audit_numbers(
     attributes: Attributes | None = None,
     missing_values: Sequence[Any] = (),
     confidence: float = 0.9,
+    sample_weight: Any = None,
+    clusters: Any = None,
 ) -> NumberAudit:
     """Means of predictions and of their errors in each group, and the largest differences between groups.
 
@@ -134,6 +146,8 @@ def audit_numbers(
         Values of the sensitive columns that mean "not stated", besides NaN, None and ``pd.NA``.
     confidence : float
         Coverage of the intervals.
+    sample_weight, clusters : array-like, (rows,), optional
+        How rows were sampled, as :func:`~pyro_fairvae.audit` has it; errors are those of this design.
 
     Returns
     -------
@@ -152,8 +166,14 @@ def audit_numbers(
     [['prediction', 1.0], ['error', 1.0], ['absolute_error', 1.0]]
     """
     require(0 < confidence < 1, f"confidence must be within (0, 1), got {confidence}.")
-    y, predicted, sensitive_features = in_one_order(
-        y=y, predicted=predicted, sensitive_features=sensitive_features
+    y, predicted, sensitive_features, sample_weight, clusters = in_one_order(
+        y=y, predicted=predicted, sensitive_features=sensitive_features, sample_weight=sample_weight,
+        clusters=clusters,
+    )  # fmt: skip
+    given = y, predicted, sensitive_features, clusters
+    size = len(as_column(y, "y"))
+    weight, (y, predicted, sensitive_features, clusters) = without_absent(
+        row_weights(sample_weight, size), *given
     )
     numbers, found = numbers_of_label(y), numbers_of_label(predicted, "predicted")
     groups = code_groups(sensitive_features, missing_values, attributes)
@@ -164,13 +184,16 @@ def audit_numbers(
     )
     gaps = int(np.isnan(found).sum())
     require(gaps == 0, f"predictions are missing in {gaps} rows; leave these rows out.")
+    design = SurveyDesign(weight, code_clusters(clusters, len(found)))
     error = found - numbers
     values = {"prediction": found, "error": error, "absolute_error": np.abs(error)}
     means, differences = [], []
     for what, column in values.items():
         known = ~np.isnan(column)
         codes = groups.codes[known]
-        own, largest = compare_groups(column[known], codes, groups.attributes.group_names, confidence)
+        own, largest = compare_groups(
+            column[known], codes, groups.attributes.group_names, confidence, design.some(known)
+        )
         means += [{"what": what} | line for line in own]
         if largest is not None:
             differences.append({"what": what} | largest)
@@ -183,49 +206,92 @@ def audit_numbers(
         "rows": len(found), "stated": stated, "withheld": len(found) - stated,
         "unlabelled": int(np.isnan(numbers).sum()),
     }  # fmt: skip
-    return NumberAudit(pd.DataFrame(differences), pd.DataFrame(means), counts, confidence)
+    return NumberAudit(
+        pd.DataFrame(differences), pd.DataFrame(means), counts, confidence,
+        design=design.summary(len(found)),
+    )  # fmt: skip
 
 
 def compare_groups(
-    values: Floats, codes: Integers, names: Sequence[str], confidence: float
+    values: Floats,
+    codes: Integers,
+    names: Sequence[str],
+    confidence: float,
+    design: SurveyDesign | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """The mean of each group that has enough rows, and the largest difference; None with fewer than two."""
+    design = design or SurveyDesign()
     lines, known = [], []
     for code, name in enumerate(names):
-        own = values[codes == code]
-        if len(own) < FEWEST:
+        inside = codes == code
+        own = _GroupMean.of(name, values, inside, design)
+        if own is None:
             continue
-        mean, variance = float(own.mean()), float(own.var(ddof=1) / len(own))
-        half = float(stats.t.ppf((1 + confidence) / 2, len(own) - 1)) * variance**0.5
+        known.append(own)
+        half = float(stats.t.ppf((1 + confidence) / 2, own.units - 1)) * own.variance**0.5
         lines.append(
-            {"group": name, "estimate": mean, "low": mean - half, "high": mean + half, "rows": len(own)}
-        )
-        known.append((name, mean, variance, len(own)))
+            {
+                "group": name, "estimate": own.mean, "low": own.mean - half, "high": own.mean + half,
+                "rows": int(inside.sum()),
+            }
+        )  # fmt: skip
     pairs = list(combinations(known, 2))
     if not pairs:
         return lines, None
-    (one, mean_1, variance_1, rows_1), (other, mean_2, variance_2, rows_2) = max(
-        pairs, key=lambda pair: abs(pair[0][1] - pair[1][1])
-    )
-    variance = variance_1 + variance_2
-    freedom = variance**2 / max(variance_1**2 / (rows_1 - 1) + variance_2**2 / (rows_2 - 1), 1e-300)
+    one, other = max(pairs, key=lambda pair: abs(pair[0].mean - pair[1].mean))
+    variance = one.variance + other.variance
+    squares = one.variance**2 / (one.units - 1) + other.variance**2 / (other.units - 1)
+    freedom = variance**2 / max(squares, 1e-300)
+    if one.influence is not None and other.influence is not None:  # they may share clusters
+        variance -= 2 * float(one.influence @ other.influence)
     level = confidence ** (1 / len(pairs))
     half = float(stats.t.ppf((1 + level) / 2, max(freedom, 1.0))) * variance**0.5
-    estimate = abs(mean_1 - mean_2)
-    higher, lower = (one, other) if mean_1 >= mean_2 else (other, one)
+    estimate = abs(one.mean - other.mean)
+    higher, lower = (one, other) if one.mean >= other.mean else (other, one)
     return lines, {
         "estimate": estimate, "low": max(0.0, estimate - half), "high": estimate + half,
-        "higher": higher, "lower": lower,
+        "higher": higher.name, "lower": lower.name,
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _GroupMean:
+    """The mean of a group, its variance, and of how many rows or clusters it is."""
+
+    name: str
+    mean: float
+    variance: float
+    units: int
+    influence: np.ndarray | None  # of each cluster, where groups may share them
+
+    @staticmethod
+    def of(name: str, values: Floats, inside: np.ndarray, design: SurveyDesign) -> _GroupMean | None:
+        units = design.units(inside)
+        if units < FEWEST:
+            return None
+        if design.plain:
+            own = values[inside]
+            return _GroupMean(name, float(own.mean()), float(own.var(ddof=1) / len(own)), units, None)
+        mass = design.weighed(inside.astype(float))
+        mean = float(mass @ values / mass.sum())
+        influence = mass * (values - mean) / mass.sum()
+        if design.cluster is not None:
+            influence = np.bincount(design.cluster, influence)
+        influence = influence * (units / (units - 1)) ** 0.5
+        return _GroupMean(name, mean, float(influence @ influence), units, influence)
+
+
 def intervals_of_members(
-    predicted: np.ndarray, codes: Integers, names: Sequence[str], confidence: float = 0.9
+    predicted: np.ndarray,
+    codes: Integers,
+    names: Sequence[str],
+    confidence: float = 0.9,
+    design: SurveyDesign | None = None,
 ) -> np.ndarray:
     """Ends of the interval of the largest difference of means of each member's predictions, (members, 2)."""
     ends = []
     for own in predicted:
-        _, largest = compare_groups(own, codes, names, confidence)
+        _, largest = compare_groups(own, codes, names, confidence, design)
         ends.append((np.nan, np.nan) if largest is None else (largest["low"], largest["high"]))
     return np.array(ends)
 

@@ -14,8 +14,10 @@ from pyro_fairvae.auditing.figures import Figures
 from pyro_fairvae.auditing.local_law import LocalLaw144, local_law_144
 from pyro_fairvae.auditing.sensitivity import GAMMAS, TOLERANCE, Sensitivity, sensitivity
 from pyro_fairvae.auditing.source import AuditSource
+from pyro_fairvae.auditing.survey_design import design_in_words
 from pyro_fairvae.auditing.tables import intervals, number, plain, records, table_of
 from pyro_fairvae.base.documents import read_document
+from pyro_fairvae.data.frames import of_kind
 from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.schema.documents import AuditDocument, as_plain
 
@@ -45,6 +47,13 @@ class Audit:
         Warnings and remarks in words.
     figures : Figures
         Impact ratios, predictive parity, and, from scores, AUC and calibration: see :class:`Figures`.
+    design : dict, optional
+        Where rows have weights or clusters: as how many ``effective_rows`` of equal weight they count, and
+        the number of ``clusters``, None without them.
+    intersections : DataFrame
+        Where several sensitive columns make groups, some of them small: for each rate of each group the
+        ``raw`` estimate, ``estimate`` with ``low`` and ``high``, shrunk towards what the columns say one by
+        one, and which share of it is the group's ``own``. Else empty.
     local_law, by_gamma : optional
         What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
         rest.
@@ -74,6 +83,8 @@ class Audit:
     figures: Figures | None = None
     local_law: LocalLaw144 | None = None
     by_gamma: Sensitivity | None = None
+    design: dict[str, Any] | None = None
+    intersections: pd.DataFrame = field(default_factory=pd.DataFrame)
     source: AuditSource | None = field(default=None, repr=False, compare=False)
 
     def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
@@ -141,6 +152,32 @@ class Audit:
         """
         return sensitivity(self, gammas, tolerance)
 
+    def tables(self, kind: str | None = None) -> dict[str, Any]:
+        """All tables by name, as frames of a library.
+
+        Parameters
+        ----------
+        kind : str, optional
+            The name of the library in narwhals: ``"pandas"``, ``"polars"``, ``"pyarrow"`` and others. By
+            default that of the rows that were audited.
+
+        Returns
+        -------
+        dict of str to frame
+            ``metrics``, ``rates``, ``groups`` and, of :class:`Figures`, ``by_group``, ``disparities`` and
+            ``calibration``, without an index: what it has is the first column.
+        """
+        kind = kind if kind is not None else None if self.source is None else self.source.call.kind
+        found = {
+            "metrics": self.metrics.reset_index(),
+            "rates": self.rates,
+            "groups": self.groups.reset_index(),
+        }
+        if self.figures is not None:
+            found |= {"by_group": self.figures.by_group, "calibration": self.figures.calibration}
+            found["disparities"] = self.figures.disparities.reset_index()
+        return {name: of_kind(table, kind) for name, table in found.items()}
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "source": None}  # rows stay where they are
 
@@ -158,6 +195,8 @@ class Audit:
             "figures": None if self.figures is None else self.figures.to_dict(),
             "local_law": None if self.local_law is None else self.local_law.to_dict(),
             "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
+            "design": plain(self.design),
+            "intersections": records(self.intersections),
         }
 
     @staticmethod
@@ -176,6 +215,26 @@ class Audit:
             None if content["figures"] is None else Figures.of(content["figures"]),
             None if content["local_law"] is None else LocalLaw144.of(content["local_law"]),
             None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
+            content["design"],
+            table_of(content["intersections"]),
+        )
+
+    def _intersections_in_text(self) -> str:
+        lines = self.intersections
+        table = pd.DataFrame(
+            {
+                "rate": lines["rate"],
+                "group": lines["group"],
+                "alone": lines["raw"].map(number),
+                "shrunk": lines["estimate"].map(number),
+                f"{100 * self.confidence:g} %": intervals(lines, ""),
+                "of its own": lines["own"].map(lambda share: "–" if np.isnan(share) else f"{share:.0%}"),
+                "stated rows": lines["stated_rows"],
+            }
+        )
+        return (
+            "Small intersections: estimates shrunk towards what each column says by itself\n"
+            f"{table.to_string(index=False)}"
         )
 
     def __str__(self) -> str:
@@ -214,6 +273,7 @@ class Audit:
         lines = [
             f"{counts['rows']} rows: {counts['stated']} state their group, {counts['withheld']} do not; "
             f"{counts['unlabelled']} without a label.",
+            *([] if self.design is None else [design_in_words(self.design, counts["rows"])]),
             f"Assumed: whether a group is stated depends on the {self.depends_on} alone.",
             *([] if self.check is None else [f"{'!!! ' * self.check['rejected']}{self.check['says']}"]),
             "",
@@ -222,6 +282,7 @@ class Audit:
             groups.to_string(),
             "",
             rates.to_string(index=False),
+            *([] if self.intersections.empty else ["", self._intersections_in_text()]),
             *([] if self.figures is None else ["", self.figures.in_text(self.confidence)]),
             *([] if self.local_law is None else ["", str(self.local_law)]),
             *([] if self.by_gamma is None else ["", str(self.by_gamma)]),

@@ -24,6 +24,9 @@ class AuditCall:
     names: tuple[str, ...]
     confidence: float
     missing_values: tuple[Any, ...]
+    sample_weight: np.ndarray | None = None  # with the mean 1
+    clusters: Any = None
+    kind: str | None = None  # of frame that it was given, if not of pandas
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,15 @@ class BoostedScores:
 
     @staticmethod
     def learn(table: Observed, fold: np.ndarray, seed: int) -> BoostedScores:
-        """Grow trees on the rows that state their label, and on those that state their group."""
+        """Grow trees on the rows that state their label, and on those that state their group, by weight."""
         columns = table.columns
         assert isinstance(columns, Columns)
         inputs, categories = _inputs(table.x, columns), are_categories(columns)
         stated = StatedGroups(table.a_obs.cpu().numpy(), table.group_attributes).codes
+        weight = None if table.weight is None else table.weight.double().cpu().numpy()
         return BoostedScores(
             CrossFittedTrees.grow(
-                inputs, categories, table.y_obs.cpu().numpy(), fold, table.classes, seed=seed
+                inputs, categories, table.y_obs.cpu().numpy(), fold, table.classes, weight, seed
             ),
             CrossFittedTrees.grow(
                 inputs,
@@ -45,7 +46,8 @@ class BoostedScores:
                 stated,
                 fold,
                 table.groups,
-                seed=seed,
+                weight,
+                seed,
                 fewest_columns=CrossFittedTrees.fewest_columns(table.group_attributes),
             ),
             columns,

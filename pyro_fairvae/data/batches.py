@@ -51,4 +51,5 @@ def batches(table: Observed, indices: Sequence[Tensor], workers: int = 0) -> Ite
     )
     for key, stored in zip(keys, loader, strict=True):
         u = None if table.u is None else table.u[key]
-        yield Batch(table.x.read(stored), table.y_obs[key], table.a_obs[key], u)
+        weight = None if table.weight is None else table.weight[key]
+        yield Batch(table.x.read(stored), table.y_obs[key], table.a_obs[key], u, weight=weight)

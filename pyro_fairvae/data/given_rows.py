@@ -1,4 +1,4 @@
-"""Rows as a caller gives them: masks become gaps, and what is about the same rows has their order."""
+"""Rows as a caller gives them: masks become gaps, frames those of pandas, and orders one order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.data.frames import as_pandas
 
 
 def unmasked(values: Any) -> Any:
-    """A masked array as one with gaps, NaN among numbers with a point and None elsewhere; others as is."""
+    """A masked array as one with gaps, NaN among numbers with a point and None elsewhere; others as is.
+
+    Frames and columns of other libraries become those of pandas.
+    """
+    values = as_pandas(values)
     if isinstance(values, list | tuple) and any(value is np.ma.masked for value in values):
         return [None if value is np.ma.masked else value for value in values]
     if not isinstance(values, np.ma.MaskedArray):
@@ -50,6 +55,7 @@ def in_one_order(**given: Any) -> tuple[Any, ...]:
     reference: tuple[str, pd.Index] | None = None
     ordered = []
     for name, values in given.items():
+        values = as_pandas(values, name)
         index = values.index if isinstance(values, pd.DataFrame | pd.Series) else None
         if index is not None and reference is not None and len(index) == len(reference[1]):
             places = _places(index, reference[1])

@@ -246,6 +246,8 @@ def as_frame(X: Any) -> pd.DataFrame:
     if sparse.issparse(X):
         raise TypeError("X is a sparse matrix, but a dense table is expected; convert it by X.toarray().")
     X = unmasked(X)
+    if isinstance(X, pd.DataFrame):
+        return X
     array = np.asarray(X)
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
         array = np.asarray(X, dtype=object)  # numpy converts numbers in a list to strings if it has strings

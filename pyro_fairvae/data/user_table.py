@@ -14,6 +14,7 @@ import torch
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.data.coded_columns import is_missing, word_of
 from pyro_fairvae.data.number_groups import code_sensitive
+from pyro_fairvae.data.row_weights import scaled_weights
 from pyro_fairvae.data.splits import stratified_share
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.schema.arrays import Floats, Integers
@@ -40,6 +41,7 @@ class CodedTable:
     proxies: TableEncoder | None = None
     number: NumberOutcome | None = None
     outcome: np.ndarray | None = None
+    weight: np.ndarray | None = None  # of the rows, positive
 
     def observed(self, rows: Integers | slice = slice(None)) -> Observed:
         """Some of the rows, or all, as a table for training."""
@@ -56,7 +58,13 @@ class CodedTable:
             None if self.proxies is None else self.proxies.columns,
             self.number,
             None if self.outcome is None else torch.from_numpy(self.outcome[rows]).to(torch.float32),
+            self._weights(rows),
         )
+
+    def _weights(self, rows: Integers | slice) -> torch.Tensor | None:
+        """Those of some rows, with the mean 1; None where all are equal."""
+        weight = None if self.weight is None else scaled_weights(self.weight[rows])
+        return None if weight is None else torch.from_numpy(weight).to(torch.float32)
 
     def parts(self, share: float, seed: int) -> tuple[Integers, Integers]:
         """Training and validation rows, stratified by stated values; ``share`` are for validation."""
@@ -67,7 +75,7 @@ class CodedTable:
     def digest(self) -> str:
         """A hash of all rows, by which a checkpoint recognises its data."""
         digest = hashlib.sha256()
-        optional = [part for part in (self.u, self.outcome) if part is not None]
+        optional = [part for part in (self.u, self.outcome, self.weight) if part is not None]
         for part in (self.x, self.y_obs, self.a_obs, *optional):
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()

@@ -31,7 +31,8 @@ def decision_scores(heads: Encoded, settings: RiskSettings, adjustment: Tensor |
 
     Without an adjustment they are P_f at the thresholds τ of the settings, or at each member's own if they
     were learned; where each group has its own, a row takes that of its likeliest group under h(a|x).
-    ``adjustment`` is ν, (members, classes, classes y, groups).
+    ``adjustment`` is ν, (members, classes, classes y, groups). With costs of errors, scores of a class are
+    times what an error about its people counts.
     """
     log_odds = heads.log_odds_thresholds
     if log_odds is None:
@@ -39,6 +40,8 @@ def decision_scores(heads: Encoded, settings: RiskSettings, adjustment: Tensor |
     scores = shift(heads.class_logits, log_odds).softmax(-1)  # (members, rows, groups or 1, classes)
     group = heads.group_logits[..., : log_odds.shape[-1]].argmax(-1)
     scores = scores.gather(-2, group[..., None, None].expand(*group.shape, 1, scores.shape[-1])).squeeze(-2)
+    if settings.relative_costs is not None:
+        scores = scores * scores.new_tensor(settings.relative_costs)
     if adjustment is None:
         return scores
     return scores + torch.einsum("krya,kcya->krc", believed_cells(heads, settings.imputer), adjustment)

@@ -17,6 +17,9 @@ about. So differences that are known less exactly than others keep a margin: :ma
 m is twice what the standard error exceeds the least one by, and at most a share of ε.
 
 A measure of dependence is bounded as :mod:`.dependence` has it.
+
+Rows and classes may count unequally: scores and the P(y|x,ỹ) that errors are judged by are then times what an
+error about people of y counts, and all that judges is times the weight of its row. The "error" is that cost.
 """
 
 from __future__ import annotations

@@ -39,9 +39,10 @@ from pyro_fairvae.evaluation.selection import (
 )
 from pyro_fairvae.inference.settings import INTERVALS
 from pyro_fairvae.inference.settling import check_refined
-from pyro_fairvae.inference.training import Progress
+from pyro_fairvae.inference.training import Progress, check_without_costs
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.risks import RISKS
+from pyro_fairvae.risks.costs import check_costs
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.stored_model import StoredModel, restoring
 
@@ -82,6 +83,13 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         for each group. ``"learned"``: one that each member learns in training, or ``"learned_by_group"``;
         they need ``lambdas``, and a member with λ = 0 keeps 0.5. :meth:`decision_function` includes them, and
         ``thresholds_`` says what they are.
+    costs : sequence of float, optional
+        With two classes, what a false positive and a false negative cost, such as ``(5, 1)``; the second of
+        ``classes_`` is the positive. Settled decisions then minimise the expected cost under the targets, in
+        place of the error; without a target the second class is decided where its probability exceeds
+        :math:`c_{FP} / (c_{FP} + c_{FN})`. ``frontier_`` has the expected ``cost`` of a decision, and the
+        member that decides by default may cost a hundredth of the mean of both more than without a target.
+        Members with ``lambdas`` take ``thresholds`` instead.
     trunk : str
         ``"boosted"``: the network also sees cross-fitted scores of boosted trees; ``"mlp"``: it does not.
     epochs, batch : int, optional
@@ -184,6 +192,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         lambdas: Sequence[float] | None = None,
         max_disparity: float | None = None,
         thresholds: float | Sequence[float] | str | None = None,
+        costs: Sequence[float] | None = None,
         trunk: str = "boosted",
         epochs: int | None = None,
         batch: int | None = None,
@@ -207,6 +216,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         self.lambdas = lambdas
         self.max_disparity = max_disparity
         self.thresholds = thresholds
+        self.costs = costs
         self.trunk = trunk
         self.epochs = epochs
         self.batch = batch
@@ -227,13 +237,22 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
 
     _judged_rows: JudgedRows | None
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
-        """Train the frontier on a table, its labels and its groups, any of which may have gaps.
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        r"""Train the frontier on a table, its labels and its groups, any of which may have gaps.
 
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
             Features. Columns of a DataFrame are numbers or categories by their types.
+            Frames of polars, pyarrow and others that narwhals knows are taken here, and wherever rows are
+            given, as those of pandas.
         y : array-like, (rows,)
             Labels; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional
@@ -244,6 +263,12 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             proxy, too. A DataFrame names the groups by its columns, an array has them in the order of
             ``groups_``. All NaN in rows where they are unknown. A warning is given if they do not agree with
             the groups that rows state; training recalibrates them.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows, 0 or more, such as those of a survey: how many people each stands for. Only their
+            ratios matter, and rows of weight 0 are taken as absent. They weigh every row's part in training,
+            in imputation, in decisions, in who withholds and in held-out metrics. The posterior of who
+            withholds takes them as a pseudo-likelihood of Kish's effective number of rows,
+            :math:`(\sum w)^2 / \sum w^2`.
 
         Returns
         -------
@@ -255,12 +280,19 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used; raised before training begins.
         """
-        self.refit(X, y, sensitive_features, proxy_proba)
+        self.refit(X, y, sensitive_features, proxy_proba, sample_weight)
         if self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         return self
 
-    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
         targets, lambdas = self._members()
         if sensitive_features is None:
             if targets or any(lambdas):
@@ -269,7 +301,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
                     stacklevel=4,
                 )
             targets, lambdas = (), (0.0,)
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
+        given = self._given_table(*counted, weight)
         device = resolve_device(self.device)
         table = given.coded
         seed = random_seed(self.random_state)
@@ -280,8 +313,11 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
         settings = self._settings(train.rows, table.encoder.columns)
+        settings.fairness.check(len(table.classes), table.attributes.groups)
         if targets:
             check_refined(settings.fairness)
+        elif any(lambdas):
+            check_without_costs(settings.fairness)
         if table.attributes.levels is not None:
             sketched_channel(table.attributes, settings.prior_a)
         config = flatten(asdict(settings)) | {
@@ -324,6 +360,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
 
     def _further_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         further: dict[str, Any] = {} if self.thresholds is None else {"thresholds": self.thresholds}
+        if self.costs is not None:
+            further["costs"] = check_costs(self.costs)
         if self.group_levels is not None and self.lambdas is not None and _is_dependence(self._chosen_risk()):
             further["risk_estimator"] = given.pop("risk_estimator", "expected")  # no kink at 0 to smooth
         return further
@@ -349,6 +387,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             {
                 **self._frontier_of(),
                 "error": [member["error"] for member in members],
+                **({} if self.costs is None else {"cost": [member["cost"] for member in members]}),
                 "disparity": [member[self.metric_] for member in members],
                 "standard_error": [member["standard_error"] for member in members],
             }
@@ -360,7 +399,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         if self.fit_.targets is None:
             self.selected_ = select(self.fit_.lambdas, members, self.metric_)
         else:
-            self.selected_ = select_target(self.frontier_)
+            self.selected_ = select_target(self.frontier_, costs=check_costs(self.costs))
         if self.max_disparity is not None and self.knows_groups_:
             self.selected_ = self._within(self.max_disparity, or_fairest=True)
 

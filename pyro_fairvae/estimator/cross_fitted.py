@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import has_fit_parameter
 
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.coded_columns import TOLERANCE
+from pyro_fairvae.data.row_weights import WEIGHT
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,24 @@ class CrossFitted:
     classes: np.ndarray  # in order; a copy may not have seen all of them
 
     @staticmethod
-    def fit(estimator: Any, X: Any, code: np.ndarray, fold: np.ndarray, classes: np.ndarray) -> CrossFitted:
-        """Fit on rows whose ``code`` is that of a class; copies see the classes themselves."""
-        copies = []
+    def fit(
+        estimator: Any,
+        X: Any,
+        code: np.ndarray,
+        fold: np.ndarray,
+        classes: np.ndarray,
+        weight: np.ndarray | None = None,
+    ) -> CrossFitted:
+        """Fit on rows whose ``code`` is that of a class; copies see the classes themselves.
+
+        Rows count by their ``weight`` if it is given.
+        """
+        copies, name = [], None if weight is None else _weight_parameter(estimator)
         for number in range(int(fold.max()) + 1):
             rows = np.flatnonzero((fold != number) & (code < len(classes)))
+            weights = {} if name is None or weight is None else {name: weight[rows]}
             try:
-                copies.append(clone(estimator).fit(_safe_indexing(X, rows), classes[code[rows]]))
+                copies.append(clone(estimator).fit(_safe_indexing(X, rows), classes[code[rows]], **weights))
             except ValueError as reason:
                 raise InputError(
                     f"{type(estimator).__name__} could not be fitted on {len(rows)} rows: "
@@ -66,3 +81,18 @@ class CrossFitted:
         scores = np.zeros((len(found), len(self.classes)))
         scores[:, np.searchsorted(self.classes, copy.classes_)] = found
         return scores
+
+
+def _weight_parameter(estimator: Any) -> str:
+    """The name under which ``fit`` takes weights of rows: of a pipeline, that of its last step."""
+    name, last = WEIGHT, estimator
+    while isinstance(last, Pipeline):
+        step, last = last.steps[-1]
+        name = f"{step}__{name}"
+    taken = isinstance(last, FrozenEstimator) or has_fit_parameter(last, WEIGHT)
+    require(
+        taken,
+        f"{type(last).__name__} takes no sample_weight in fit, so that rows cannot be weighed; give a "
+        "classifier that does, or leave sample_weight out.",
+    )
+    return name

@@ -20,6 +20,7 @@ from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_fold
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.channels.priors import channel, columns_given, sketched_channel
 from pyro_fairvae.data.given_rows import unmasked
+from pyro_fairvae.data.row_weights import known_weights
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.user_table import stated_rows
 from pyro_fairvae.decisions.targets import check_targets, default_targets, settle
@@ -35,12 +36,13 @@ from pyro_fairvae.estimator.imputation import (
 from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
 from pyro_fairvae.estimator.validation import random_seed
-from pyro_fairvae.evaluation.joint_decisions import BelievedRows, JointProblem, JointRule
+from pyro_fairvae.evaluation.joint_decisions import BelievedRows, JointProblem, JointRule, check_no_costs
 from pyro_fairvae.evaluation.selection import metric_of, select_target, standard_error
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.stored_draws import keep_calibrated
 from pyro_fairvae.posterior.summaries import summarise_calibrated
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, RiskSettings
+from pyro_fairvae.risks.costs import Costs, check_costs, check_costs_of, expected_cost, relative_costs
 from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.storage.contents import TreeDecisions
 from pyro_fairvae.storage.stored_model import StoredModel, load_model, restoring
@@ -61,8 +63,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     Parameters
     ----------
     estimator : classifier, optional
-        Any scikit-learn classifier or pipeline with ``predict_proba``, which receives X as it is given; or a
-        fitted one within ``sklearn.frozen.FrozenEstimator``, which must not have been fitted on these rows.
+        Any scikit-learn classifier or pipeline with ``predict_proba``, which receives X as it is given, or
+        as a table of pandas if it is a frame of another library; or a fitted one within
+        ``sklearn.frozen.FrozenEstimator``, which must not have been fitted on these rows.
         By default boosted trees, which take numbers, categories and gaps.
     risk : str, optional
         What is to be equal between groups: ``"deo"``, ``"deopp"``, ``"ddp"``, or another of
@@ -73,6 +76,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     max_disparity : float, optional
         Decide at this target. By default at the most accurate whose disparity is at most a fifth of that
         without a target, if it costs at most one point of accuracy; else at the fairest that does.
+    costs : sequence of float, optional
+        With two classes, what a false positive and a false negative cost, such as ``(5, 1)``; the second of
+        ``classes_`` is the positive. Settled decisions then minimise the expected cost under the targets, in
+        place of the error; without a target the second class is decided where its probability exceeds
+        :math:`c_{FP} / (c_{FP} + c_{FN})`. ``frontier_`` has the expected ``cost`` of a decision, and the
+        member that decides by default may cost a hundredth of the mean of both more than without a target.
     folds : int
         Of cross-fitting.
     missing_values : sequence
@@ -146,6 +155,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         risk: str | None = None,
         targets: Sequence[float] | None = None,
         max_disparity: float | None = None,
+        costs: Sequence[float] | None = None,
         folds: int = 5,
         missing_values: Sequence[Any] = (),
         prior_a: Any = "truthful",
@@ -159,6 +169,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.risk = risk
         self.targets = targets
         self.max_disparity = max_disparity
+        self.costs = costs
         self.folds = folds
         self.missing_values = missing_values
         self.prior_a = prior_a
@@ -175,13 +186,22 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             setattr(tags.input_tags, name, given is None or getattr(given, name))
         return tags
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
-        """Cross-fit, learn who withholds, and settle decisions to the targets.
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        r"""Cross-fit, learn who withholds, and settle decisions to the targets.
 
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
             Features.
+            Frames of polars, pyarrow and others that narwhals knows are taken here, and wherever rows are
+            given, as those of pandas.
         y : array-like, (rows,)
             Labels; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional
@@ -190,6 +210,12 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         proxy_proba : DataFrame or array-like, (rows, groups), optional
             Probabilities of the groups that are known from elsewhere: a proxy, too, in the form that
             :meth:`.FairSSVAEClassifier.fit` takes.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows, 0 or more, such as those of a survey: how many people each stands for. Only their
+            ratios matter, and rows of weight 0 are taken as absent. They weigh every row's part in training,
+            in imputation, in decisions, in who withholds and in held-out metrics. The posterior of who
+            withholds takes them as a pseudo-likelihood of Kish's effective number of rows,
+            :math:`(\sum w)^2 / \sum w^2`.
 
         Returns
         -------
@@ -201,20 +227,29 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         InputError
             If tables, labels, groups or parameters cannot be used.
         """
-        return self.refit(X, y, sensitive_features, proxy_proba)
+        return self.refit(X, y, sensitive_features, proxy_proba, sample_weight)
 
-    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
         targets = self._checked_targets()
         settings = Settings(
             prior_a=self.prior_a,
             prior_y=self.prior_y,
             withholding_depends_on=names_of(self.withholding_depends_on),
         )
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
+        given = self._given_table(*counted, weight)
         coded = given.coded
         if coded.attributes.levels is not None:
             sketched_channel(coded.attributes, settings.prior_a)
         y_obs, a_obs, classes = coded.y_obs, coded.a_obs, coded.classes
+        check_costs_of(check_costs(self.costs), len(classes))
         seed = random_seed(self.random_state)
         self.encoder_, self.classes_, self.attributes_ = coded.encoder, classes, coded.attributes
         self.proxy_encoder_ = coded.proxies
@@ -224,7 +259,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self.metric_, _ = metric_of(RiskSettings(risk=self._chosen_risk()))
         table = coded.observed()
         fold = even_folds(y_obs, a_obs, self.folds, seed)
-        scores = self._cross_fit(self._given(self._features(X)), table, fold, seed)
+        scores = self._cross_fit(self._given(self._features(counted[0])), table, fold, seed)
         labels = LabelImputer.learn(scores, table, self.prior_y, seed)
         self.recalibration_ = labels.recalibration
         label = recalibrated_labels(scores, self.recalibration_)
@@ -242,9 +277,16 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             )
             self._adjustment = np.zeros((1, len(classes), len(classes), 1))
             known = y_obs < len(classes)
-            error = float((label[known].argmax(1) != y_obs[known]).mean())
+            decided = self._weighed_by_cost(label)[known].argmax(1)
+            own = known_weights(_weights_of(table), known)
+            error = float(np.average(decided != y_obs[known], weights=own))
+            paid = {}
+            if self.costs is not None:
+                stated = np.eye(2)[y_obs[known]] * (1 if own is None else own[:, None])
+                paid["cost"] = [expected_cost(self._costs, decided, stated)]
             self.frontier_ = pd.DataFrame(
                 {"target": [np.nan], "error": [error]}
+                | paid
                 | {name: [np.nan] for name in ("disparity", "standard_error", "low", "high")}
             )
             self.selected_ = 0
@@ -256,14 +298,14 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
 
     def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
         """Fit the classifier in folds; its scores of every row by the copy that was not fitted on it."""
-        y_obs, classes = table.y_obs.numpy(), table.classes
+        y_obs, classes, weight = table.y_obs.numpy(), table.classes, _weights_of(table)
         if self.estimator is None:
             inputs = self._tree_inputs(table.x)
             categories = are_categories(self.encoder_.columns)
-            trees = CrossFittedTrees.grow(inputs, categories, y_obs, fold, classes, seed=seed)
+            trees = CrossFittedTrees.grow(inputs, categories, y_obs, fold, classes, weight, seed)
             self.labeller_: CrossFittedTrees | CrossFitted = trees
             return trees.out_of_fold(inputs, fold)
-        fitted = CrossFitted.fit(self.estimator, X, y_obs, fold, self.classes_)
+        fitted = CrossFitted.fit(self.estimator, X, y_obs, fold, self.classes_, weight)
         self.labeller_ = fitted
         return fitted.out_of_fold(X, fold)
 
@@ -274,11 +316,22 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         self._settling = believed, table.take(torch.arange(0, table.rows, every))
         self._adjustment, frontier = self._settled(believed, targets)
         self.frontier_ = with_intervals(frontier, self._judged(self._adjustment), self.metric_)
-        self.selected_ = select_target(self.frontier_)
+        self.selected_ = select_target(self.frontier_, costs=check_costs(self.costs))
         if self.max_disparity is not None:
             self.select(self.max_disparity)
 
+    @property
+    def _costs(self) -> Costs:
+        found = check_costs(self.costs)
+        assert found is not None
+        return found
+
+    def _weighed_by_cost(self, label: np.ndarray) -> np.ndarray:
+        """P(y|x) times what an error about people of y counts: the scores that decide without a target."""
+        return label if self.costs is None else label * np.array(relative_costs(self._costs))
+
     def _checked_targets(self) -> np.ndarray:
+        check_costs(self.costs)
         risk = RISKS[choose("risk", self._chosen_risk(), RISKS)]
         require(
             self.estimator is None or hasattr(self.estimator, "predict_proba"),
@@ -299,27 +352,39 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         """The rows that decisions were settled on, with the decisions by each of some adjustments."""
         assert self._settling is not None
         believed, table = self._settling
-        decided = [adjusted(believed.label, believed.cells, nu).argmax(1) for nu in adjustment]
+        scores = self._weighed_by_cost(believed.label)
+        decided = [adjusted(scores, believed.cells, nu).argmax(1) for nu in adjustment]
         depends_on = names_of(self.withholding_depends_on)
         return JudgedRows.of(table, believed.cells.sum(1), np.stack(decided), depends_on)
 
     def _settled(self, believed: Imputed, targets: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
         risk = RISKS[self._chosen_risk()]
-        parts = (believed.label, believed.cells, believed.joint, believed.label_given, targets)
+        assert self._settling is not None
+        masses, label_masses = believed.joint, believed.label_given
+        weight = _weights_of(self._settling[1])
+        if weight is not None:
+            masses, label_masses = masses * weight[:, None, None], label_masses * weight[:, None]
+        scores = self._weighed_by_cost(believed.label)
+        parts = (scores, believed.cells, masses, self._weighed_by_cost(label_masses), targets)
         label, cells, joint, label_given, aims = map(torch.from_numpy, parts)
         settled = settle(label, cells, joint, label_given, risk, aims)
         none = torch.zeros_like(settled.adjustment[:1])
         adjustment = torch.cat([none, settled.adjustment]).numpy()
         lines = []
         for target, nu in zip([np.nan, *targets], adjustment, strict=True):
-            decided = adjusted(believed.label, believed.cells, nu).argmax(1)
+            decided = adjusted(scores, believed.cells, nu).argmax(1)
             one_hot = np.eye(len(self.classes_))[decided]
             lines.append(
                 {
                     "target": target,
-                    "error": 1 - float((one_hot * believed.label_given).sum(1).mean()),
-                    "disparity": _disparity(risk, one_hot, believed.joint),
-                    "standard_error": standard_error(risk, decided, believed.joint),
+                    "error": 1 - float((one_hot * label_masses).sum(1).mean()),
+                    **(
+                        {}
+                        if self.costs is None
+                        else {"cost": expected_cost(self._costs, decided, label_masses)}
+                    ),
+                    "disparity": _disparity(risk, one_hot, masses),
+                    "standard_error": standard_error(risk, decided, masses),
                 }
             )
         return adjustment, pd.DataFrame(lines)
@@ -390,7 +455,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         model = self._as_fitted()
         return model._labels(X, model._inputs(X))
 
-    def predict_groups_proba(self, X: Any) -> np.ndarray:
+    def predict_groups_proba(self, X: Any) -> Any:
         """P(a|x), by the features alone.
 
         Parameters
@@ -401,12 +466,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         Returns
         -------
         ndarray, (rows, groups)
-            In the order of ``groups_``.
+            In the order of ``groups_``; where X is a frame of another library than pandas, such as polars, a
+            frame of that library with a column for each group.
         """
         model = self._as_fitted()
         model._require_groups()
         inputs = model._inputs(X)
-        return model._cells(inputs, model._labels(X, inputs)).sum(1)
+        return model._by_group(model._cells(inputs, model._labels(X, inputs)).sum(1), X)
 
     def _decider(self) -> TreeDecisions:
         require(
@@ -458,9 +524,11 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _scores(self, X: Any) -> np.ndarray:
         inputs = self._inputs(X)
         label, nu = self._labels(X, inputs), self._adjustment[self.selected_]
-        return adjusted(label, self._cells(inputs, label), nu) if nu.any() else label
+        scores = self._weighed_by_cost(label)
+        return adjusted(scores, self._cells(inputs, label), nu) if nu.any() else scores
 
     def _joint(self, X: Any, sensitive_features: Any, rule: JointRule) -> JointProblem:
+        check_no_costs(self.costs)
         target = self.frontier_["target"][self.selected_]
         risk = rule.risk_of(RiskSettings(risk=self._chosen_risk()))
         weight = rule.weight_of(None, None if np.isnan(target) else float(target))
@@ -512,6 +580,10 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     def _given(X: Any) -> Any:
         """X as it is given to the classifier."""
         return X if isinstance(X, pd.DataFrame) else np.asarray(unmasked(X))
+
+
+def _weights_of(table: Observed) -> np.ndarray | None:
+    return None if table.weight is None else table.weight.double().numpy()
 
 
 def adjusted(label: np.ndarray, cells: np.ndarray, nu: np.ndarray) -> np.ndarray:

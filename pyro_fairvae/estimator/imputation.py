@@ -62,9 +62,8 @@ class LabelImputer:
     @staticmethod
     def learn(scores: np.ndarray, table: Observed, prior: Any, seed: int) -> LabelImputer:
         of = channel("y", table.label_attributes, prior)
-        return LabelImputer(
-            calibrate_scores(of, torch.from_numpy(scores)[None], table.y_obs[None], DRAWS, seed)
-        )
+        given = torch.from_numpy(scores)[None], table.y_obs[None], DRAWS, seed
+        return LabelImputer(calibrate_scores(of, *given, weights=_of_table(table)))
 
     @property
     def recalibration(self) -> np.ndarray | None:
@@ -119,10 +118,11 @@ class GroupImputer:
         )
         inputs, categories = _inputs(table)
         known_too, categories_too = _with_proxies(table)
+        of_rows = None if table.weight is None else table.weight.double().numpy()
         if of_x is None or table.u is not None:
             of_x = CrossFittedTrees.grow(
-                known_too, categories_too, stated, fold, groups, seed=seed,
-                fewest_columns=CrossFittedTrees.fewest_columns(attributes),
+                known_too, categories_too, stated, fold, groups, of_rows, seed,
+                CrossFittedTrees.fewest_columns(attributes),
             )  # fmt: skip
         of = channel_of_groups(table, settings)
         dependence, conditions = None, conditions_of(table, of, settings)
@@ -138,9 +138,10 @@ class GroupImputer:
             dependence,
             settings.withholding_scale,
             table,
+            _of_table(table),
         )
         known = np.where((stated < groups) & (y_obs < classes), stated, groups)
-        weight = _weights(withholding, table, stated)
+        weight = _weights(withholding, table, stated) * (1 if of_rows is None else of_rows)
 
         def grow(columns: np.ndarray, kinds: np.ndarray) -> CrossFittedTrees:
             scored = _scored(columns, label)
@@ -182,6 +183,11 @@ class GroupImputer:
             whole = label_given[..., None] * each
             return np.asarray(whole / whole.sum((1, 2), keepdims=True).clip(min=1e-300))
         return np.asarray(label_given[..., None] * (each / each.sum(2, keepdims=True).clip(min=1e-300)))
+
+
+def _of_table(table: Observed) -> torch.Tensor | None:
+    """Weights of rows, (1, rows)."""
+    return None if table.weight is None else table.weight[None]
 
 
 def groups_by_label(trees: CrossFittedTrees, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:

@@ -203,7 +203,7 @@ class NetworkEstimator(TableEstimator):
         return fairest
 
     @torch.no_grad()
-    def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> np.ndarray:
+    def predict_groups_proba(self, X: Any, sensitive_features: Any = None) -> Any:
         """P(a|x), or P(a|x, ã), by the features alone: proxies are not looked at.
 
         Parameters
@@ -217,7 +217,8 @@ class NetworkEstimator(TableEstimator):
         Returns
         -------
         ndarray, (rows, groups)
-            In the order of ``groups_``.
+            In the order of ``groups_``; where X is a frame of another library than pandas, such as polars, a
+            frame of that library with a column for each group.
 
         Raises
         ------
@@ -226,15 +227,16 @@ class NetworkEstimator(TableEstimator):
         """
         model = self._as_fitted()
         model._require_groups()
+        given = X
         X, sensitive_features = in_one_order(X=X, sensitive_features=sensitive_features)
         x, member = model._encoded(X), model.selected_
         program = model.fit_.at_chosen_epoch()
         if sensitive_features is None:
             scores = [heads.group_logits[member].softmax(-1) for heads in program.heads(x)]
-            return torch.cat(scores).double().cpu().numpy()
+            return model._by_group(torch.cat(scores).double().cpu().numpy(), given)
         table = model._observed(x, None, sensitive_features).to(model.fit_.device, model.fit_.dtype)
         pieces = [encoding.log_joint_a[member].softmax(-1) for _, encoding in program.encode(table)]
-        return torch.cat(pieces).double().cpu().numpy()
+        return model._by_group(torch.cat(pieces).double().cpu().numpy(), given)
 
     def observed(self, X: Any, y: Any = None, sensitive_features: Any = None) -> Observed:
         """Rows in the form that ``fit_`` takes, with labels and groups if they are given.

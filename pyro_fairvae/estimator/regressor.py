@@ -16,12 +16,14 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from pyro_fairvae.auditing.number_audit import intervals_of_members
+from pyro_fairvae.auditing.survey_design import SurveyDesign
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import flatten
 from pyro_fairvae.data.coded_columns import StatedGroups
-from pyro_fairvae.data.given_rows import in_one_order, unmasked
+from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.number_labels import code_outcome, numbers_of_label
+from pyro_fairvae.data.row_weights import known_weights, row_weights
 from pyro_fairvae.estimator.network_estimator import NetworkEstimator, weights_of
 from pyro_fairvae.estimator.state import restore_estimator
 from pyro_fairvae.estimator.table_classifier import WithholdingWarning
@@ -150,13 +152,22 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         self.checkpoint = checkpoint
         self.callback = callback
 
-    def fit(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> Self:
-        """Train the frontier on a table, its outcomes and its groups, any of which may have gaps.
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        r"""Train the frontier on a table, its outcomes and its groups, any of which may have gaps.
 
         Parameters
         ----------
         X : DataFrame or array-like, (rows, columns)
             Features. Columns of a DataFrame are numbers or categories by their types.
+            Frames of polars, pyarrow and others that narwhals knows are taken here, and wherever rows are
+            given, as those of pandas.
         y : array-like, (rows,)
             Outcomes, numbers; NaN, None or ``pd.NA`` where none is stated.
         sensitive_features : array-like or DataFrame, optional
@@ -164,6 +175,12 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
             at λ = 0, without fairness.
         proxy_proba : DataFrame or array-like, (rows, groups), optional
             Given probabilities of the groups, as for the classifier.
+        sample_weight : array-like, (rows,), optional
+            Weights of rows, 0 or more, such as those of a survey: how many people each stands for. Only their
+            ratios matter, and rows of weight 0 are taken as absent. They weigh every row's part in training,
+            in imputation, in decisions, in who withholds and in held-out metrics. The posterior of who
+            withholds takes them as a pseudo-likelihood of Kish's effective number of rows,
+            :math:`(\sum w)^2 / \sum w^2`.
 
         Returns
         -------
@@ -175,12 +192,19 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         InputError
             If tables, outcomes, groups or parameters cannot be used; raised before training begins.
         """
-        self.refit(X, y, sensitive_features, proxy_proba)
+        self.refit(X, y, sensitive_features, proxy_proba, sample_weight)
         if self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         return self
 
-    def _learn(self, X: Any, y: Any, sensitive_features: Any = None, proxy_proba: Any = None) -> None:
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any = None,
+        proxy_proba: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
         lambdas = weights_of(self.lambdas)
         require(
             self.max_disparity is None or self.max_disparity >= 0,
@@ -193,7 +217,8 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
                     stacklevel=4,
                 )
             lambdas = (0.0,)
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
+        given = self._given_table(*counted, weight)
         table = given.coded
         seed = random_seed(self.random_state)
         parts = table.parts(self.validation_fraction, seed)
@@ -245,7 +270,9 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         if self.metric_ == "mean_gap":  # of the others an audit knows no interval
             predicted = self.number_.restored(self.fit_.predict_numbers(validation.x).double().numpy())
             codes = StatedGroups(validation.a_obs.numpy(), self.attributes_).codes
-            ends = intervals_of_members(predicted, codes, self.attributes_.group_names)
+            weight = None if validation.weight is None else validation.weight.double().numpy()
+            names, design = self.attributes_.group_names, SurveyDesign(weight)
+            ends = intervals_of_members(predicted, codes, names, design=design)
             self.frontier_[["low", "high"]] = ends
         self.selected_ = select_number(self.fit_.lambdas, members, self.metric_)
         if not self.knows_groups_:
@@ -319,7 +346,7 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         y : array-like, (rows,)
             Outcomes, which may have gaps.
         sample_weight : array-like, (rows,), optional
-            Weights of rows.
+            Weights of rows, 0 or more.
 
         Returns
         -------
@@ -332,8 +359,8 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         require(len(numbers) == len(predicted), f"X has {len(predicted)} rows, but y {len(numbers)}.")
         known = ~np.isnan(numbers)
         require(bool(known.any()), "all outcomes are missing; give at least one to compute a score.")
-        weight = None if sample_weight is None else np.asarray(unmasked(sample_weight))[known]
-        return float(r2_score(numbers[known], predicted[known], sample_weight=weight))
+        own = known_weights(row_weights(sample_weight, len(numbers)), known)
+        return float(r2_score(numbers[known], predicted[known], sample_weight=own))
 
     @classmethod
     def restored(cls, stored: StoredModel, folder: Path) -> Self:

@@ -21,7 +21,17 @@ from pyro_fairvae.storage.stored_model import StoredModel
 # Parameters that are not stored, nor taken from a folder: it must not say which files a later fit writes.
 NOT_STORED = ("callback", "checkpoint", "random_state", "device")
 # Settings that are parameters.
-OF_SETTINGS = ("risk", "epochs", "batch", "hidden", "layers", "trunk", "intervals", "withholding_depends_on")
+OF_SETTINGS = (
+    "risk",
+    "epochs",
+    "batch",
+    "hidden",
+    "layers",
+    "trunk",
+    "intervals",
+    "withholding_depends_on",
+    "costs",
+)
 
 
 def stored_model(model: Any, decider: Fit | TreeDecisions) -> StoredModel:

@@ -13,13 +13,15 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from pyro_fairvae.auditing.judged_rows import JudgedRows
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
-from pyro_fairvae.data.given_rows import in_one_order, unmasked
+from pyro_fairvae.data.frames import as_pandas, like
+from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
+from pyro_fairvae.data.row_weights import WEIGHT, known_weights, row_weights, without_absent
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, names_of, without_columns
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.estimator.decides_together import DecidesTogether
@@ -32,6 +34,7 @@ from pyro_fairvae.estimator.validation import (
     check_number,
     check_roles,
 )
+from pyro_fairvae.evaluation.selection import paid_by
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
@@ -162,7 +165,29 @@ class TableEstimator(BaseEstimator):
         model = self._as_fitted()
         return stored_model(model, model._decider())
 
-    def _given_table(self, X: Any, y: Any, sensitive_features: Any, proxy_proba: Any) -> GivenTable:
+    @staticmethod
+    def _counted_rows(
+        X: Any, y: Any, sensitive_features: Any, proxy_proba: Any, sample_weight: Any
+    ) -> tuple[np.ndarray | None, tuple[Any, Any, Any, Any]]:
+        """Weights of the rows that have one above 0, and these rows; None where all count alike."""
+        given = as_pandas(X, "X"), y, sensitive_features, proxy_proba
+        if sample_weight is None:
+            return None, given
+        names = ("X", "y", "sensitive_features", "proxy_proba", WEIGHT)
+        *ordered, weights = in_one_order(**dict(zip(names, (*given, sample_weight), strict=True)))
+        weight, (X, y, sensitive_features, proxy_proba) = without_absent(
+            row_weights(weights, _num_samples(X)), *ordered
+        )
+        return weight, (X, y, sensitive_features, proxy_proba)
+
+    def _given_table(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any,
+        proxy_proba: Any,
+        weight: np.ndarray | None = None,
+    ) -> GivenTable:
         """What ``fit`` was given, checked and coded."""
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
@@ -196,6 +221,7 @@ class TableEstimator(BaseEstimator):
             u_encoder,
             number,
             outcome,
+            weight,
         )
         return GivenTable(features, u_table, coded)
 
@@ -206,13 +232,20 @@ class TableEstimator(BaseEstimator):
         return *check_labels(y, rows), None, None
 
     def _features(self, X: Any) -> Any:
-        """X without the proxies that it may have."""
+        """X without the proxies that it may have; a frame of another library becomes one of pandas."""
+        X = as_pandas(X, "X")
         if self.proxy_encoder_ is None:
             return X
         named = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
         # Without names, X has proxies if it has the columns of the whole table.
         there = named or set(self.encoder_.names) <= set(map(str, as_frame(X).columns))
         return without_columns(X, self.proxy_encoder_.names) if there else X
+
+    def _by_group(self, probabilities: np.ndarray, given: Any) -> Any:
+        """Probabilities (rows, groups), as a frame where X was one of another library than pandas."""
+        table = pd.DataFrame(probabilities, columns=list(self.groups_))
+        found = like(table, given)
+        return probabilities if found is table else found
 
     def _require_groups(self) -> None:
         require(self.knows_groups_, "the model was fitted without sensitive_features and knows no groups.")
@@ -290,7 +323,7 @@ class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
         y : array-like, (rows,)
             Labels, which may have gaps.
         sample_weight : array-like, (rows,), optional
-            Weights of rows.
+            Weights of rows, 0 or more.
 
         Returns
         -------
@@ -304,8 +337,9 @@ class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
         require(len(codes) == len(decided), f"X has {len(decided)} rows, but y {len(codes)}.")
         known = codes < len(model.classes_)
         require(bool(known.any()), "all labels are missing; give at least one to compute a score.")
-        weight = None if sample_weight is None else np.asarray(unmasked(sample_weight))[known]
-        return float(accuracy_score(model.classes_[codes[known]], decided[known], sample_weight=weight))
+        weight = row_weights(sample_weight, len(codes))
+        own = known_weights(weight, known)
+        return float(accuracy_score(model.classes_[codes[known]], decided[known], sample_weight=own))
 
     def _confident(self, risk: str, limit: float, confidence: float, rows: JudgedRows | None) -> int:
         """The most accurate member whose disparity, at the upper end of its audit, is within a limit."""
@@ -322,7 +356,7 @@ class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
             f"no member's disparity is at most {limit} with {100 * confidence:g} % confidence; the least "
             f"upper end is {np.nanmin(ends):.3f}. More rows, or smaller targets, may lower it.",
         )
-        return int(within["error"].idxmin())
+        return int(within[paid_by(within)].idxmin())
 
     def _at_target(self, limit: float) -> int:
         """The member with the largest target up to a limit, or with the least."""

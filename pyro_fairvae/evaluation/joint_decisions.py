@@ -162,6 +162,15 @@ class DecidedTogether:
     best: bool
 
 
+def check_no_costs(costs: object) -> None:
+    """Rules for a whole table know of errors alone."""
+    require(
+        costs is None,
+        "rules for a whole table minimise the error, but the model has costs of false positives and "
+        "negatives; decide about each row by predict.",
+    )
+
+
 @dataclass(frozen=True)
 class JointProblem:
     """Rows, the risk F of decisions about them, and λ and ε of the objective."""
@@ -174,6 +183,7 @@ class JointProblem:
     @staticmethod
     def of_fit(fit: Fit, member: int, table: Observed, rule: JointRule, asked: bool = True) -> JointProblem:
         """For a member of a fit; errors of the rule are raised before the rows are looked at."""
+        check_no_costs(fit.settings.fairness.costs)
         risk, weight = rule.risk_of(fit.settings.fairness), rule.weight_in(fit, member)
         return JointProblem(BelievedRows.of_fit(fit, member, table, asked), risk, *weight)
 

@@ -91,7 +91,10 @@ def evaluate_members(fitted: Fit, parts: Splits, cells: Tensor | None = None) ->
     if fitted.targets is not None:
         for member, target in zip(results["members"], fitted.targets, strict=True):
             member["target"] = target
-        results["selected"] = select_target(frontier_of(results))
+        costs = fitted.settings.fairness.costs
+        results["selected"] = select_target(
+            frontier_of(results), costs=None if costs is None else (costs[0], costs[1])
+        )
     return results
 
 
@@ -103,6 +106,9 @@ def frontier_of(results: RunResults) -> pd.DataFrame:
         {
             name: np.array([member.get(name) for member in members], dtype=float),
             "error": [member["val"]["error"] for member in members],
+            **(
+                {"cost": [member["val"]["cost"] for member in members]} if "cost" in members[0]["val"] else {}
+            ),
             "disparity": [member["val"][metric] for member in members],
             "standard_error": [member["val"]["standard_error"] for member in members],
         }

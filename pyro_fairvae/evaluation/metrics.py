@@ -232,14 +232,21 @@ def decisions(y: Array, decided: Array, a: Array, classes: int, weight: Array | 
 
 
 def evaluate_expected(
-    y_obs: Array, decided: Array, imputed: npt.NDArray[np.floating], classes: int
+    y_obs: Array,
+    decided: Array,
+    imputed: npt.NDArray[np.floating],
+    classes: int,
+    weight: Array | None = None,
 ) -> dict[str, float]:
     """The metrics of :func:`evaluate` where only the probabilities of class and group are known.
 
     ``imputed`` is P(y, a | row), (rows, classes, groups). Each row enters once for each (y, a), weighed
     by its probability, so that rates are those of expected cell masses. ``error`` is computed on rows with
     a stated label (``y_obs < classes``), or is expected, too, if there are none. No hidden truth is read.
+    Rows count by their ``weight`` if it is given.
     """
+    if weight is not None:
+        imputed = imputed * weight[:, None, None]
     rows, _, groups = imputed.shape
     y, a = np.meshgrid(np.arange(classes), np.arange(groups), indexing="ij")
     metrics = evaluate(
@@ -251,7 +258,8 @@ def evaluate_expected(
     )
     stated = y_obs < classes
     if stated.any():
-        metrics["error"] = float(zero_one_loss(y_obs[stated], decided[stated]))
+        own = None if weight is None else weight[stated]
+        metrics["error"] = float(zero_one_loss(y_obs[stated], decided[stated], sample_weight=own))
     return metrics
 
 

@@ -34,10 +34,14 @@ def judge_numbers(fitted: Fit, table: Observed) -> list[dict[str, float]]:
     y = outcome.cpu().double().numpy()
     cells = imputed_cells(fitted, table).double().numpy()
     in_bins = np.einsum("krlg,lb->krbg", cells, number.in_bins)
+    weight = None if table.weight is None else table.weight.double().cpu().numpy()
+    if weight is not None:
+        in_bins = in_bins * weight[:, None, None]
     members = []
     for own, mass in zip(predicted, in_bins, strict=True):
         expected = _expected(number.restored(own), mass)
-        error = float(np.sqrt(np.mean((own - y)[stated] ** 2))) * number.deviation
+        squares = np.average((own - y)[stated] ** 2, weights=None if weight is None else weight[stated])
+        error = float(np.sqrt(squares)) * number.deviation
         members.append(
             {
                 "error": error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from pyro_fairvae.evaluation.metrics import evaluate_expected
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.risks import RISKS, CellSums, ComposedRisk, CustomRisk, RiskSettings
+from pyro_fairvae.risks.costs import Costs, cost_unit, expected_cost
 from pyro_fairvae.risks.imputers import STANDS_IN
 from pyro_fairvae.schema.observed import Features, Observed
 
@@ -52,16 +54,25 @@ def select(
     return max((k for k in values if values[k] <= bound), key=lambda k: weights[k])
 
 
-def select_target(frontier: pd.DataFrame, within: float = 0.01, share: float = 0.2) -> int:
+def select_target(
+    frontier: pd.DataFrame, within: float = 0.01, share: float = 0.2, costs: Costs | None = None
+) -> int:
     """Index of the member to use among those settled to targets; the first has none.
 
     Among those that add at most ``within`` to its error, it is the most accurate whose disparity is at most a
-    ``share`` of the first one's, or the fairest if there is none.
+    ``share`` of the first one's, or the fairest if there is none. With ``costs`` of errors the cost takes the
+    place of the error, and ``within`` is of the mean of both costs.
     """
     disparity = frontier["disparity"].fillna(np.inf)
-    allowed = frontier.index[~(frontier["error"] > frontier["error"][0] + within)]
+    paid = frontier[paid_by(frontier)]
+    allowed = frontier.index[~(paid > paid[0] + within * cost_unit(costs))]
     aimed = [k for k in allowed if disparity[k] <= share * disparity[0]]
-    return int(frontier["error"][aimed].idxmin() if aimed else disparity[allowed].idxmin())
+    return int(paid[aimed].idxmin() if aimed else disparity[allowed].idxmin())
+
+
+def paid_by(frontier: pd.DataFrame) -> str:
+    """The column of what fairness is paid with: the cost, where errors have one, or the error."""
+    return "cost" if "cost" in frontier and frontier["cost"].notna().any() else "error"
 
 
 def metric_of(fairness: RiskSettings) -> tuple[str, ComposedRisk | CustomRisk]:
@@ -83,24 +94,34 @@ def metrics_on_validation(
     risk: ComposedRisk | CustomRisk,
     imputed: Tensor,
 ) -> list[dict[str, float]]:
-    """Expected metrics of decisions under the imputations, and the standard error of ``risk``."""
+    """Expected metrics of decisions under the imputations, by weight, and the standard error of ``risk``."""
     decided = fitted.decide(table.x).numpy()
     y_obs = table.y_obs.expand(len(decided), table.rows).cpu().numpy()
-    return [
-        evaluate_expected(stated, labels, cells, table.classes)
-        | own_metric(fairness, labels, cells)
-        | {"standard_error": standard_error(risk, labels, cells)}
-        for stated, labels, cells in zip(y_obs, decided, imputed.double().numpy(), strict=True)
-    ]
+    weights: list[np.ndarray | None] = [None] * len(decided)
+    if table.weight is not None:
+        weights = list(table.weight.double().expand(len(decided), table.rows).cpu().numpy())
+    members = []
+    for stated, labels, cells, weight in zip(y_obs, decided, imputed.double().numpy(), weights, strict=True):
+        masses = cells if weight is None else cells * weight[:, None, None]
+        members.append(
+            evaluate_expected(stated, labels, cells, table.classes, weight)
+            | own_metric(fairness, labels, masses)
+            | {"standard_error": standard_error(risk, labels, masses)}
+        )
+    return members
 
 
 def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -> dict[str, float]:
     """Metrics that only some fits have, from cells (rows, y, a).
 
-    These are ``risk``, the risk of decisions over the classes S_y if the user chose some; and the metric of a
-    user's own risk, by its name.
+    These are ``cost``, where errors have costs; ``risk``, the risk of decisions over the classes S_y if the
+    user chose some; and the metric of a user's own risk, by its name.
     """
     name, risk = metric_of(fairness)
+    if fairness.costs is not None:
+        costs = fairness.costs[0], fairness.costs[1]
+        plain = own_metric(replace(fairness, costs=None), decided, cells)
+        return plain | {"cost": expected_cost(costs, decided, cells.sum(2))}
     if isinstance(risk, ComposedRisk) and fairness.risk_classes is None:
         return {}
     one_hot = np.eye(cells.shape[1])[decided]
@@ -113,7 +134,7 @@ def own_metric(fairness: RiskSettings, decided: np.ndarray, cells: np.ndarray) -
 def standard_error(
     risk: ComposedRisk | CustomRisk, decided: np.ndarray, cells: np.ndarray, resamples: int = 200
 ) -> float:
-    """Bootstrap standard error of a risk of decisions (rows,) under imputed cells (rows, y, a)."""
+    """Bootstrap standard error of a risk of decisions (rows,) under imputed cells (rows, y, a), weighed."""
     rows, classes, groups = cells.shape
     drawn = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows), size=resamples)
     one_hot = np.eye(classes)[decided]

@@ -15,6 +15,7 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.densities import Mixture
 from pyro_fairvae.nn.encoder import Encoded
 from pyro_fairvae.risks import impute
+from pyro_fairvae.risks.costs import bayes_threshold
 from pyro_fairvae.schema.observed import Features, Observed
 
 
@@ -106,11 +107,13 @@ class Fit:
 
     @property
     def thresholds(self) -> Tensor:
-        """τ of each member, (members, groups or 1), on the CPU: those given, or those learned."""
+        """τ of each member, (members, groups or 1), on the CPU: given, learned, or of the costs of errors."""
         learned = self.program.guide.thresholds
         if learned:
             return self.program.guide.log_odds_thresholds.detach().sigmoid().cpu()
         given = [tau for tau in self.settings.fairness.thresholds if not isinstance(tau, str)]
+        if self.settings.fairness.costs is not None:
+            given = [bayes_threshold(self.settings.fairness.costs)]
         return torch.tensor(given, dtype=self.dtype).expand(len(self.lambdas), -1)
 
     def predict_numbers(self, x: Features) -> Tensor:

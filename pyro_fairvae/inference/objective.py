@@ -58,6 +58,11 @@ class GuidedRun:
     model_trace: Trace
     guide_trace: Trace
     encoding: Encoding  # what the guide returned
+    weight: Tensor | None = None  # of the rows that the ELBO is taken over
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Σ over rows, the last dimension, each weighed."""
+        return (values if self.weight is None else values * self.weight).sum(-1)
 
     @property
     def elbo_rows(self) -> int:
@@ -65,11 +70,18 @@ class GuidedRun:
         return cast(Tensor, self.guide_trace.nodes["z"]["value"]).shape[-2]
 
     def kl(self, site: str) -> Tensor:
-        """KL of a site from its prior in closed form, summed over rows, (members,)."""
+        """KL of a site from its prior in closed form, summed over its last plate, (members,)."""
+        return self._kls(site).sum(-1)
+
+    def kl_of_rows(self, site: str) -> Tensor:
+        """The same of a site of rows, each weighed."""
+        return self.summed(self._kls(site))
+
+    def _kls(self, site: str) -> Tensor:
         posterior, prior = (
             cast(TorchDistribution, trace.nodes[site]["fn"]) for trace in (self.guide_trace, self.model_trace)
         )
-        return kl_divergence(posterior, prior).sum(-1)
+        return kl_divergence(posterior, prior)
 
     def smoothness(self, channel: Channel) -> Tensor:
         """Expected log-density of the bends of an ordered channel, in closed form, (members,)."""
@@ -112,6 +124,10 @@ class FairELBO(TraceEnum_ELBO):
     m = ⌈share · B⌉ rows of the batch, which count for all B: a Pyro plate, subsampled. Rows come in random
     order, so its expectation and that of its gradient are those over all rows. The other parts are
     over all rows. ``weights.elbo_share`` is the share.
+    *Rows with weights* :math:`w_i`, whose mean over the table is 1: every term of row i, in the ELBO, the
+    likelihoods, R̂ and the sums over cells of Ê, is multiplied by :math:`w_i`. ``rows``, how many people the
+    KLs of channels and π are weighed against, is then :math:`n = (\sum w)^2 / \sum w^2` (Kish 1965).
+
 
     The imputers P_g and r have a separate likelihood, log Σ_{y,a} P_g(y|x) P(ỹ|y) r(a|x,y) P(ã|a), whose
     gradient reaches their heads only.
@@ -129,7 +145,7 @@ class FairELBO(TraceEnum_ELBO):
 
     def __init__(
         self,
-        rows: int,
+        rows: float,
         lambdas: Tensor,
         risk: RiskLoss,
         weights: ObjectiveWeights | None = None,
@@ -188,8 +204,9 @@ class FairELBO(TraceEnum_ELBO):
                 *(channel.smoothness_site for channel in model.smooth_channels),
             )
         )
-        scales = SiteScales(self.weights, batch.rows, closed)
-        batch = replace(batch, elbo_rows=self.weights.elbo_rows(batch.rows))
+        rows = batch.rows
+        batch = replace(batch, elbo_rows=self.weights.elbo_rows(rows))
+        scales = SiteScales(self.weights, rows, closed, batch.weight_of_elbo)
         encodings: list[Encoding] = []
 
         def encoding_guide(batch: Batch) -> None:
@@ -198,7 +215,7 @@ class FairELBO(TraceEnum_ELBO):
 
         ((model_trace, guide_trace),) = self._get_traces(scales(model), scales(encoding_guide), (batch,), {})
         (encoding,) = encodings
-        return GuidedRun(model_trace, guide_trace, encoding)
+        return GuidedRun(model_trace, guide_trace, encoding, batch.weight_of_elbo)
 
     def evaluate_run(
         self,
@@ -247,7 +264,7 @@ class FairELBO(TraceEnum_ELBO):
         for channel in model.smooth_channels:
             channels = channels - run.smoothness(channel)
         return {
-            "kl_z": run.kl("z") * (kl_weight / elbo_rows),
+            "kl_z": run.kl_of_rows("z") * (kl_weight / elbo_rows),
             "kl_channels": channels * channel_weight,
             "kl_pi": sum((run.kl(site) * pi_weight for site in model.prevalence_sites), none),
         }
@@ -279,12 +296,12 @@ class FairELBO(TraceEnum_ELBO):
         logits = encoding.heads.class_logits
         if encoding.heads.log_odds_thresholds is not None:
             logits = shift(logits, encoding.heads.log_odds_thresholds)
-        risk = self.risk(logits, imputation, self.lambdas, noise)
-        decisions = self.risk.decision_error(logits, imputation)
+        risk = self.risk(logits, imputation, self.lambdas, noise, batch.weight)
+        decisions = self.risk.decision_error(logits, imputation, batch.weight)
         return risk, {
-            "groups": -self.weights.s * evidence_a.mean(-1),
-            "labels": -self.weights.s * evidence_y.mean(-1),
-            "imputer": -learned.mean(-1),
+            "groups": -self.weights.s * batch.mean(evidence_a),
+            "labels": -self.weights.s * batch.mean(evidence_y),
+            "imputer": -batch.mean(learned),
             "decisions": risk_share * self.weights.omega * (self.lambdas > 0) * decisions,
             "risk": risk_share * risk.penalty,
         }
@@ -297,7 +314,7 @@ class FairELBO(TraceEnum_ELBO):
         both = q_a * q_y  # (groups, classes, members, rows)
 
         def expected(log_prob: Tensor) -> Tensor:
-            return (both * log_prob).sum((0, 1, -1))
+            return run.summed((both * log_prob).sum((0, 1)))
 
         parts = {}
         scale = self.weights.kappa / elbo_rows
@@ -359,12 +376,23 @@ def by_propagation(held: Beliefs, propagated: Tensor, encoding: Encoding, label_
 
 
 class SiteScales(Messenger):
-    """Scales each row's sites by their weight, and excludes the sites in ``closed`` from the sampled ELBO."""
+    """Scales each row's sites by their weight, and excludes the sites in ``closed`` from the sampled ELBO.
 
-    def __init__(self, weights: ObjectiveWeights, batch_rows: int, closed: frozenset[str]) -> None:
+    ``of_rows`` are the weights of the rows themselves.
+    """
+
+    def __init__(
+        self,
+        weights: ObjectiveWeights,
+        batch_rows: int,
+        closed: frozenset[str],
+        of_rows: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.closed = closed
-        self.row = weights.kappa / batch_rows
+        self.row: Any = weights.kappa / batch_rows
+        if of_rows is not None:
+            self.row = self.row * of_rows
         self.x = self.row * weights.reconstruction_weight
 
     def _pyro_sample(self, msg: Any) -> None:

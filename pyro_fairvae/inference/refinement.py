@@ -45,7 +45,8 @@ def refine_channels(
     the same for y with g, over all rows of ``table``. With conditions v, P(ã|a,v) takes the place of P(ã|a)
     and q is of w, too; with proxies h is h(a|x,u). It is the part of the "consistent" objective that
     depends on the channels, so fits of the paper's objective skip it. With ``label``, P(y|x) by models that
-    know of no fairness, (rows, classes), it takes the place of g, which moves with λ.
+    know of no fairness, (rows, classes), it takes the place of g, which moves with λ. Rows count by their
+    weights, scaled to add up to Kish's effective number of rows: a pseudo-likelihood.
     """
     guide = program.guide
     encoded = [encoding for _, encoding in program.encode(table)]
@@ -68,10 +69,11 @@ def refine_channels(
         priors: list[dist.TorchDistribution] = [
             dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))
         ]
+        weight = None if table.weight is None else table.weight * (table.effective_rows / table.rows)
         if channel is guide.channel_y or (guide.conditions is None and not channel.crossed):
-            evidence = _plain_evidence(channel, log_latent, observed)
+            evidence = _plain_evidence(channel, log_latent, observed, weight)
         else:
-            evidence = _evidence_by_row(program, table, log_latent)
+            evidence = _evidence_by_row(program, table, log_latent, weight)
         if channel is guide.channel_a and guide.conditions is not None:
             sites.append(channel.withholding_site)
             priors.append(_withholding_prior(program))
@@ -90,7 +92,9 @@ def refine_channels(
 Evidence = Callable[[list[Tensor]], Tensor]  # of draws of a channel's sites, summed over members and rows
 
 
-def _plain_evidence(channel: Channel, log_latent: Tensor, observed: Tensor) -> Evidence:
+def _plain_evidence(
+    channel: Channel, log_latent: Tensor, observed: Tensor, weight: Tensor | None
+) -> Evidence:
     possible = torch.from_numpy(channel.possible).to(observed.device).T[observed]
     reachable = log_latent.masked_fill(~possible, -torch.inf)
     # Up to a factor for each row; rows are the last dimension, so that operations over them vectorise.
@@ -99,12 +103,15 @@ def _plain_evidence(channel: Channel, log_latent: Tensor, observed: Tensor) -> E
 
     def evidence(draws: list[Tensor]) -> Tensor:
         matrix = channel.matrix(draws).squeeze(-3)
-        return ((matrix.mT @ latent) * one_hot).sum(-2).log().sum()
+        log_likelihood = ((matrix.mT @ latent) * one_hot).sum(-2).log()
+        return (log_likelihood if weight is None else log_likelihood * weight).sum()
 
     return evidence
 
 
-def _evidence_by_row(program: Program, table: Observed, log_latent: Tensor) -> Evidence:
+def _evidence_by_row(
+    program: Program, table: Observed, log_latent: Tensor, weight: Tensor | None
+) -> Evidence:
     """The evidence on P(ã|a,v), or on that of each cell; with the label in it, at the current q(y|x,ỹ)."""
     channel, conditions = program.guide.channel_a, program.guide.conditions
     features = table.like
@@ -124,7 +131,8 @@ def _evidence_by_row(program: Program, table: Observed, log_latent: Tensor) -> E
         log_channel = channel.log_likelihood(channel.matrix(rows).squeeze(-3), table.a_obs, tilt, cell)
         if log_y is not None:
             log_channel = mean_over_labels(log_channel, log_y)
-        return (log_latent + log_channel).logsumexp(-1).sum()
+        log_likelihood = (log_latent + log_channel).logsumexp(-1)
+        return (log_likelihood if weight is None else log_likelihood * weight).sum()
 
     return evidence
 
@@ -167,6 +175,7 @@ def refine_decisions(
     if imputation is not None:
         joint = imputation.joint[:: every_row(table)]
         imputed, label = joint.expand_as(imputed), joint.sum(-1).expand_as(label)
+    imputed, label = weighed(table, imputed, label)
     found = best_adjustment(
         scores, cells, imputed, label, risk, lambdas, None if risk.smooth else stiffness, steps
     )
@@ -182,6 +191,14 @@ def refine_decisions(
             if float(cost.min()) < float(error + weight * disparity):
                 found[k] = settled.adjustment[cost.argmin()]
     return found
+
+
+def weighed(table: Observed, imputed: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """What the rows that decisions are settled on are judged by, times their weights."""
+    every = every_row(table)
+    return table.weighed(imputed.flatten(-2), every).unflatten(-1, imputed.shape[-2:]), table.weighed(
+        label, every
+    )
 
 
 def every_row(table: Observed) -> int:

@@ -50,7 +50,7 @@ class RegressionELBO(FairELBO):
         share = torch.where(stated, 1.0, own.log_masses(model.edges).exp())
         # Of a stated row only its own level is possible.
         expected = (share * log_channel.masked_fill(log_channel.isinf(), 0.0)).sum(-1)
-        return kls | {"y_obs": -expected.mean(-1) * self.weights.kappa}
+        return kls | {"y_obs": -run.summed(expected) / expected.shape[-1] * self.weights.kappa}
 
     def _beside_elbo(
         self,
@@ -69,13 +69,13 @@ class RegressionELBO(FairELBO):
         if encoding.heads.group_logits_of_x is not None:
             learned = learned + evidence_of_x(encoding, imputation)
         predicted = density.mean
-        risk = self.risk(predicted, imputation, self.lambdas, noise)
+        risk = self.risk(predicted, imputation, self.lambdas, noise, batch.weight)
         return risk, {
-            "groups": -self.weights.s * encoding.log_joint_a.logsumexp(-1).mean(-1),
-            "labels": -self.weights.s * evidence_of_outcome(encoding, batch.outcome, stated).mean(-1),
-            "imputer": -learned.mean(-1),
+            "groups": -self.weights.s * batch.mean(encoding.log_joint_a.logsumexp(-1)),
+            "labels": -self.weights.s * batch.mean(evidence_of_outcome(encoding, batch.outcome, stated)),
+            "imputer": -batch.mean(learned),
             "decisions": self.weights.omega
-            * self.risk.squared_error(predicted, imputation, batch.outcome, stated),
+            * self.risk.squared_error(predicted, imputation, batch.outcome, stated, batch.weight),
             "risk": risk_share * risk.penalty,
         }
 
@@ -86,7 +86,7 @@ class RegressionELBO(FairELBO):
         scale = self.weights.kappa / batch_rows
 
         def expected(log_prob: Tensor) -> Tensor:
-            return (q_a * log_prob).sum((0, -1)) * scale
+            return run.summed((q_a * log_prob).sum(0)) * scale
 
         parts = {
             site: -expected(model_nodes[site]["unscaled_log_prob"])

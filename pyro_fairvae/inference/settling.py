@@ -13,7 +13,7 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.decisions.targets import check_targets, settle
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program
-from pyro_fairvae.inference.refinement import decided_rows, every_row
+from pyro_fairvae.inference.refinement import decided_rows, every_row, weighed
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import Progress, fit
 from pyro_fairvae.risks import ComposedRisk, RiskSettings
@@ -91,6 +91,9 @@ def fit_to_targets(
     if imputation is not None:
         joint = imputation.joint[:: every_row(train)].to(scores)
         label = joint.sum(-1)
+    joint, label = weighed(table, joint, label)
+    if fairness.relative_costs is not None:
+        label = label * label.new_tensor(fairness.relative_costs)
     settled = settle(scores, cells, joint, label, risk, torch.tensor(aims, device=whole.device))
     adjustment = torch.cat([torch.zeros_like(settled.adjustment[:1]), settled.adjustment])
     return _copies(whole, table, folds, adjustment, (None, *aims), seed)

@@ -34,7 +34,8 @@ from pyro_fairvae.inference.shared_start import SharedStart
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
 from pyro_fairvae.nn.densities import Mixture
-from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, check_of_numbers, propagate_labels
+from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, RiskSettings, check_of_numbers, propagate_labels
+from pyro_fairvae.risks.costs import bayes_threshold
 from pyro_fairvae.schema.cells import Cell
 from pyro_fairvae.schema.observed import Batch, Imputation, Observed
 
@@ -47,6 +48,17 @@ def check_lambdas(lambdas: Sequence[float]) -> None:
             math.isfinite(weight) and weight >= 0,
             f"λ must be finite and not negative, got {weight}.",
         )
+
+
+def check_without_costs(fairness: RiskSettings) -> None:
+    """Members with a λ are trained against a weighted risk, beside the error."""
+    require(
+        fairness.costs is None,
+        "costs are for decisions settled to targets; give targets, or with lambdas thresholds, of which "
+        f"{bayes_threshold(fairness.costs or (1, 1)):.4g} is that of the costs.",
+        "costs",
+        "lambdas",
+    )
 
 
 def skip_validation() -> None:
@@ -167,6 +179,10 @@ def fit(
         f"imputation must be of the {train.rows} rows that all members share, for {train.classes} classes "
         f"and {train.groups} groups.",
     )
+    if any(lambdas):
+        check_without_costs(settings.fairness)
+    if train.weight is not None and any(lambdas):
+        settings.fairness.check_weights()
     if train.number is None:
         settings.fairness.check(train.classes, train.groups)
     else:
@@ -488,9 +504,9 @@ def objective_of(train: Observed, lambdas: Sequence[float], settings: Settings) 
     weights = torch.tensor(lambdas, device=train.like.device, dtype=train.like.dtype)
     others = (settings.objective_weights, settings.schedule)
     if train.number is None:
-        return FairELBO(train.rows, weights, RiskLoss(settings.fairness), *others)
+        return FairELBO(train.effective_rows, weights, RiskLoss(settings.fairness), *others)
     risk = NumberRiskLoss(settings.fairness, train.number, train.like)
-    return RegressionELBO(train.rows, weights, risk, *others)
+    return RegressionELBO(train.effective_rows, weights, risk, *others)
 
 
 def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
@@ -502,7 +518,7 @@ def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
 
 
 def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
-    """Means over rows that use recorded values only, (members,) each.
+    """Means over rows, by their weights, that use recorded values only, (members,) each.
 
     ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is the error of
     the classifier on rows with a stated label; of an outcome that is a number, its mean squared error there,
@@ -521,7 +537,8 @@ def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
             "stated": stated.expand_as(cost),
         }
         for name, values in sums.items():
+            values = values if batch.weight is None else values * batch.weight
             totals[name] = totals.get(name, 0) + values.sum(-1, dtype=torch.float64)
-    stated_rows = totals.pop("stated").clamp(min=1)
+    stated_rows = totals.pop("stated").clamp(min=1 if table.weight is None else 1e-12)
     error = totals.pop("error") / stated_rows
     return {name: total / table.rows for name, total in totals.items()} | {"error": error}

@@ -64,6 +64,10 @@ def calibrate(
 
     Given the scores, a channel without misstatement, and one whose withholding depends on v, is drawn by
     :mod:`.second_stage`; others by :mod:`.sampler`, which moves between channels that fit equally well.
+
+    Rows with weights enter networks, and what is drawn given their scores, by these. They are no likelihood
+    then, but a pseudo-likelihood: weights are scaled to add up to Kish's effective number of rows, so that
+    intervals are about as wide as those of so many rows of equal weight; clusters are not known of.
     """
     # Scores only tell rows apart, so the networks can be trained as if nobody misstated.
     honest = [priors.channel(channel.name, channel.attributes, "truthful") for channel in channels]
@@ -71,7 +75,10 @@ def calibrate(
     conditions = conditions_of(train, of_groups, settings, len(seeds))
     fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
     seed = derive_seed(seeds[0], 7)
-    labels = calibrate_scores(of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed)
+    weights = None if train.weight is None else _for_tables(train.weight, seeds)
+    labels = calibrate_scores(
+        of_labels, fitted.labels, _for_tables(train.y_obs, seeds), draws, seed, weights=weights
+    )
     dependence = None
     if conditions is not None:
         mean = torch.stack(
@@ -93,6 +100,7 @@ def calibrate(
         dependence,
         settings.withholding_scale,
         train,
+        weights,
     )
     return {of_groups.name: groups, of_labels.name: labels}
 
@@ -144,12 +152,23 @@ def calibrate_scores(
     dependence: Dependence | None = None,
     scale: float = 1.0,
     checked: Observed | None = None,
+    weights: Tensor | None = None,
 ) -> Calibrated:
     """The posterior of one channel given cross-fitted scores, (tables, rows, values).
 
-    With the rows in ``checked`` the assumption on withholding is checked, too.
+    With the rows in ``checked`` the assumption on withholding is checked, too. ``weights`` of rows,
+    (tables, rows), are scaled to Kish's effective number of rows; where people may misstate, weighed counts
+    are rounded to whole people.
     """
-    bins = bin_tables(scores.double().cpu().numpy(), observed.cpu().numpy(), channel.outcomes)
+    if weights is not None:
+        weights = weights.double()
+        weights = weights * (weights.sum(-1) / weights.square().sum(-1)).unsqueeze(-1)
+    bins = bin_tables(
+        scores.double().cpu().numpy(),
+        observed.cpu().numpy(),
+        channel.outcomes,
+        None if weights is None else weights.cpu().numpy(),
+    )
     if dependence is None and not channel.truthful:
         return Calibrated(ChannelDraws(channel, sample_channel(channel, bins, draws, seed=seed)), bins)
     if dependence is None and bool(channel.stated(observed).all()):
@@ -157,7 +176,7 @@ def calibrate_scores(
     scales: float | list[float] = scale
     owners = None
     if dependence is None:
-        rows = ScoredRows.make(scores, observed, channel.outcomes)
+        rows = ScoredRows.make(scores, observed, channel.outcomes, weights=weights)
     else:
         scales = [scale if free else NO_EFFECT for free in dependence.has_effect(channel)]
         owners = dependence.conditions.features_of_columns
@@ -170,6 +189,7 @@ def calibrate_scores(
             dependence.labels if of_label else None,
             dependence.conditions.labels if of_label else None,
             dependence.cell,
+            weights,
         )
     stage = (OrderedStage if channel.ordered else SecondStage)(channel, rows, scales, owners)
     mode = stage.maximise()

@@ -16,6 +16,7 @@ with instruments Z, the shares h of the groups and v, and B such that m does not
 the estimates of o and w (Neyman 1959). It is χ² where the model holds. For a column that is in v already, A
 also has the products of its categories and the shares: its effect may differ between groups. Where the model
 lets it differ (:mod:`.second_stage`), Z has the products of shares and v, and columns in v are not checked.
+Rows with weights have them as a factor of :math:`r_i`.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ def check_withholding(
         return None
     a_obs, y_obs = (part[table] if part.dim() == 2 else part for part in (train.a_obs, train.y_obs))
     outcome, label = a_obs.cpu().numpy(), y_obs.cpu().numpy()
+    weight = np.ones(len(outcome))
+    if train.weight is not None:
+        weight = (train.weight[table] if train.weight.dim() == 2 else train.weight).double().cpu().numpy()
     if tilt is None:
         tilt = np.zeros((len(outcome), len(attributes.names), 1))
     # Where the label matters, only rows that state it can be checked.
@@ -119,7 +123,7 @@ def check_withholding(
             features = np.c_[features, conditions.labels[table].cpu().numpy()[known]]
     columns = []
     for j, attribute in enumerate(attributes.names):
-        residual = _Residual.make(channel, attribute, outcome, scores, rows, tilt[:, j], cell, kept)
+        residual = _Residual.make(channel, attribute, outcome, scores, rows, tilt[:, j], cell, kept, weight)
         of = attribute if len(attributes.names) > 1 else ""
         columns += residual.check(partitions, features[kept], scores[kept], in_v, by_group, of)
     if not columns:
@@ -147,6 +151,7 @@ class _Residual:
     value: np.ndarray  # the values
     fourth: np.ndarray  # E[e⁴|x], (rows,)
     variance: np.ndarray  # of e given x, (rows,)
+    weight: np.ndarray  # of the rows, (rows,)
 
     @staticmethod
     def make(
@@ -158,6 +163,7 @@ class _Residual:
         tilt: np.ndarray,
         cell: np.ndarray,
         kept: np.ndarray,
+        weight: np.ndarray,
     ) -> _Residual:
         j = channel.attributes.names.index(attribute)
         stated = channel.attributes.outcome_parts[outcome, j]
@@ -188,6 +194,7 @@ class _Residual:
             np.array(values),
             fourth[kept],
             variance[kept].clip(min=1e-9),
+            weight[kept],
         )
 
     def check(
@@ -245,28 +252,30 @@ class _Residual:
                     several.append(several[0][:, same].sum(1, keepdims=True) * features[piece])
             return np.concatenate(instruments, axis=1), np.concatenate(slopes, axis=1)
 
-        weighted = _Moments.make(self, columns, nuisance, 1 / self.variance)
-        # With equal weights moments are numbers of people.
-        counted = _Moments.make(self, columns, nuisance, np.ones_like(self.variance))
+        weighted = _Moments.make(self, columns, nuisance, self.weight / self.variance)
+        # With the weights of rows alone moments are numbers of people.
+        counted = _Moments.make(self, columns, nuisance, self.weight)
         blocks, first = [], 0
         for name, _, names in checked:
             blocks.append(slice(first, first + len(names) * (scores.shape[1] if name in in_v else 1)))
             first = blocks[-1].stop
         found = []
-        statistics = weighted.statistics(self, columns, nuisance, 1 / self.variance, blocks)
+        statistics = weighted.statistics(self, columns, nuisance, self.weight / self.variance, blocks)
         for (name, codes, names), block, (statistic, degrees, spread) in zip(
             checked, blocks, statistics, strict=True
         ):
             if not degrees:
                 continue
             inside, place = codes >= 0, slice(block.start, block.start + len(names))
-            people = np.bincount(codes[inside], minlength=len(names))
-            observed = np.bincount(codes[inside], self.withheld[inside], len(names)) / people
+            sizes = np.bincount(codes[inside], minlength=len(names))
+            people = np.bincount(codes[inside], self.weight[inside], len(names))
+            withheld = np.bincount(codes[inside], (self.weight * self.withheld)[inside], len(names))
+            observed = withheld / people
             expected = observed - counted.moments[place] / people
             errors = np.sqrt(counted.variance.diagonal()[place].clip(min=0)) / people
             categories = tuple(
                 CategoryCheck(category, int(rows), float(o), float(e), float(s))
-                for category, rows, o, e, s in zip(names, people, observed, expected, errors, strict=True)
+                for category, rows, o, e, s in zip(names, sizes, observed, expected, errors, strict=True)
             )
             # χ², or the gamma distribution that is as spread as the statistic where few people tell.
             p_value = float(stats.gamma.sf(statistic, degrees**2 / spread, scale=spread / degrees))

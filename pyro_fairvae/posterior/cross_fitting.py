@@ -154,7 +154,7 @@ def cross_fit(
     def loss(index: Tensor, _: float) -> Tensor:
         batch = _rows_of(train, owner, index)
         batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
-        evidence = _evidence(networks, sites, channels, batch, withholding).mean(-1)
+        evidence = batch.mean(_evidence(networks, sites, channels, batch, withholding))
         return -evidence if withholding is None else withholding.penalty() - evidence
 
     with fixed_order():
@@ -186,7 +186,13 @@ def _rows_of(train: Observed, owner: list[int], index: Tensor) -> Batch:
     key: Any = index
     if train.members is not None:
         key = torch.tensor(owner, device=index.device).unsqueeze(-1), index
-    return Batch(train.x[key], train.y_obs[key], train.a_obs[key], None if train.u is None else train.u[key])
+    return Batch(
+        train.x[key],
+        train.y_obs[key],
+        train.a_obs[key],
+        None if train.u is None else train.u[key],
+        weight=None if train.weight is None else train.weight[key],
+    )
 
 
 class Withholding:

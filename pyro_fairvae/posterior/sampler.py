@@ -73,14 +73,30 @@ class Bins:
     scores: np.ndarray  # mean of h(a|x), (tables, bins, values)
 
 
-def bin_tables(scores: np.ndarray, observed: np.ndarray, outcomes: int) -> Bins:
-    """Bins of scores (tables, rows, values) and of the recorded outcomes (tables, rows)."""
+def bin_tables(
+    scores: np.ndarray, observed: np.ndarray, outcomes: int, weights: np.ndarray | None = None
+) -> Bins:
+    """Bins of scores (tables, rows, values) and of the recorded outcomes (tables, rows).
+
+    With ``weights`` of rows, (tables, rows), counts are the sums of these, rounded to whole people.
+    """
     counts, means = [], []
-    for row_scores, outcome in zip(scores, observed, strict=True):
+    of_tables = [None] * len(scores) if weights is None else list(weights)
+    for row_scores, outcome, weight in zip(scores, observed, of_tables, strict=True):
         bins = bin_rows(row_scores)
         size = bins.max() + 1
-        counts.append(np.bincount(bins * outcomes + outcome, minlength=size * outcomes).reshape(size, -1))
-        means.append(np.stack([row_scores[bins == b].mean(0) for b in range(size)]))
+        count = np.bincount(bins * outcomes + outcome, weight, minlength=size * outcomes)
+        counts.append(np.rint(count).astype(np.int64).reshape(size, -1))
+        means.append(
+            np.stack(
+                [
+                    np.average(
+                        row_scores[bins == b], axis=0, weights=None if weight is None else weight[bins == b]
+                    )
+                    for b in range(size)
+                ]
+            )
+        )
     return Bins(np.stack(counts), np.stack(means))
 
 

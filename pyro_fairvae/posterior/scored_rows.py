@@ -35,8 +35,11 @@ class ScoredRows:
         labels: Tensor | None = None,
         label_columns: Tensor | None = None,
         cell: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> ScoredRows:
         """From scores ĥ, (tables, rows, values), and recorded outcomes, (tables, rows).
+
+        A row stands for one person, or for as many as ``weights``, (tables, rows), say.
 
         The columns that a channel is crossed with are among the conditions, too: h may depend on them. Labels
         that are all certain are conditions like others.
@@ -44,7 +47,7 @@ class ScoredRows:
         scores = log_odds(probabilities)
         tables, rows = observed.shape
         if conditions is None and labels is None:
-            return _cells(probabilities, scores, observed, outcomes)
+            return _cells(probabilities, scores, observed, outcomes, weights)
         conditions = scores.new_zeros(tables, rows, 0) if conditions is None else conditions.to(scores)
         label_columns = scores.new_zeros(tables, 1, 0) if label_columns is None else label_columns.to(scores)
         if labels is not None and bool((labels.amax(-1) == 1).all()):
@@ -57,7 +60,7 @@ class ScoredRows:
         return ScoredRows(
             scores,
             observed,
-            scores.new_ones(tables, rows),
+            scores.new_ones(tables, rows) if weights is None else weights.to(scores),
             conditions,
             scores.new_ones(tables, rows, 1) if labels is None else labels.to(scores),
             label_columns,
@@ -89,19 +92,22 @@ class ScoredRows:
         )
 
 
-def _cells(probabilities: Tensor, scores: Tensor, observed: Tensor, outcomes: int) -> ScoredRows:
+def _cells(
+    probabilities: Tensor, scores: Tensor, observed: Tensor, outcomes: int, weights: Tensor | None
+) -> ScoredRows:
     """Rows with similar scores as one cell, a line for each of its outcomes."""
     means, counts = [], []
     most = min(CELLS * 2 ** scores.shape[-1], MOST_CELLS)
-    for of_table, score, outcome in zip(probabilities, scores, observed, strict=True):
+    of_tables = [None] * len(scores) if weights is None else list(weights.double().cpu())
+    for of_table, score, outcome, weight in zip(probabilities, scores, observed, of_tables, strict=True):
         cells = bin_rows(of_table.double().cpu().numpy(), most, FEWEST_IN_CELL)
         cell, size = torch.from_numpy(cells), int(cells.max()) + 1
-        people = torch.bincount(cell, minlength=size)
+        people = torch.bincount(cell, weight, minlength=size)
         # On the CPU: sums of rows by an index are not deterministic on CUDA.
-        sums = score.new_zeros(size, score.shape[-1], device="cpu").index_add_(0, cell, score.cpu())
+        counted = score.cpu() if weight is None else score.cpu() * weight.unsqueeze(-1)
+        sums = score.new_zeros(size, score.shape[-1], device="cpu").index_add_(0, cell, counted)
         means.append((sums / people.unsqueeze(-1)).to(score.device))
-        cell = cell.to(outcome.device)
-        counts.append(torch.bincount(cell * outcomes + outcome, minlength=size * outcomes))
+        counts.append(torch.bincount(cell * outcomes + outcome.cpu(), weight, minlength=size * outcomes))
     mean = torch.stack(means).repeat_interleave(outcomes, dim=1)
     weights = torch.stack(counts).to(mean)
     recorded = torch.arange(outcomes, device=mean.device).repeat(mean.shape[1] // outcomes)

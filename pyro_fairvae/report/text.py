@@ -198,9 +198,11 @@ def frontier_table(
     """Error and disparity of each member, the chosen one starred; ``judged_on`` says on which rows."""
     title, names = members_in_words(frontier)
     spread, of_spread, note = spread_columns(frontier)
-    lines = [[title, "error %", titled(metric), *of_spread, ""]]
+    paid = ["cost"] if "cost" in frontier else []
+    lines = [[title, "error %", *paid, titled(metric), *of_spread, ""]]
     for k, (name, (_, member)) in enumerate(zip(names, frontier.iterrows(), strict=True)):
-        numbers = [in_unit(metric, member[column]) for column in ("disparity", *spread)]
+        numbers = [f"{member[column]:.4g}" for column in paid]
+        numbers += [in_unit(metric, member[column]) for column in ("disparity", *spread)]
         lines.append([name, _percent(member["error"]), *numbers, "*" if k == selected else ""])
     return align(lines) + f"\n(on {judged_on}, groups as imputed; {note}; * is the member that decides)"
 

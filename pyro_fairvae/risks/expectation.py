@@ -110,16 +110,22 @@ class ExpectedRisk:
         self.remembered: CellSums | None = None
 
     def __call__(
-        self, class_logits: Tensor, imputed: Tensor, weight: Tensor, noise: MemberNoise | None = None
+        self,
+        class_logits: Tensor,
+        imputed: Tensor,
+        weight: Tensor,
+        noise: MemberNoise | None = None,
+        of_rows: Tensor | None = None,
     ) -> Estimate:
         """The risk of each member, whose λ is ``weight``; draws use ``noise`` if it is given.
 
-        Logits are (members, rows, classes), imputed is (members, rows, classes, groups).
+        Logits are (members, rows, classes), imputed is (members, rows, classes, groups). Rows count in sums
+        by their weights ``of_rows``, (rows,) or (members, rows).
         """
         predictions = self.relax(class_logits)
         if isinstance(self.risk, CustomRisk):
             return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight, noise)
-        return self.of_sums(self.cell_sums(predictions, imputed, self.samples, noise), weight)
+        return self.of_sums(self.cell_sums(predictions, imputed, self.samples, noise, of_rows), weight)
 
     def of_sums(self, now: CellSums, weight: Tensor) -> Estimate:
         """The risk at sums (members, samples, …), which also update the memory."""
@@ -207,7 +213,11 @@ def draw_cells(imputed: Tensor, samples: int, noise: MemberNoise | None = None) 
 
 
 def draw_cell_sums(
-    predictions: Tensor, imputed: Tensor, samples: int, noise: MemberNoise | None = None
+    predictions: Tensor,
+    imputed: Tensor,
+    samples: int,
+    noise: MemberNoise | None = None,
+    of_rows: Tensor | None = None,
 ) -> CellSums:
     """Sums over cells for each of ``samples`` draws of (y, a) for every row.
 
@@ -221,7 +231,8 @@ def draw_cell_sums(
     upper[..., -1] = torch.where(upper[..., -1] > 0, torch.inf, 0.0)
     lower = torch.cat([torch.zeros_like(upper[..., :1]), upper[..., :-1]], dim=-1)
     predictions = predictions.expand(-1, -1, groups, -1)
-    summed = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1).unbind(-2)
+    whole = torch.cat([torch.ones_like(predictions[..., :1]), predictions], dim=-1)
+    summed = (whole if of_rows is None else whole * of_rows[..., None, None]).unbind(-2)
     pieces = []
     for uniform in _uniforms(imputed, samples, noise):
         cells = [
@@ -245,14 +256,20 @@ def _uniforms(imputed: Tensor, samples: int, noise: MemberNoise | None) -> Itera
 
 
 def expected_cell_sums(
-    predictions: Tensor, imputed: Tensor, samples: int = 1, noise: MemberNoise | None = None
+    predictions: Tensor,
+    imputed: Tensor,
+    samples: int = 1,
+    noise: MemberNoise | None = None,
+    of_rows: Tensor | None = None,
 ) -> CellSums:
     """The expectation of :func:`draw_cell_sums`, as a single sample: (members, 1, …)."""
+    if of_rows is not None:
+        imputed = imputed * of_rows[..., None, None]
     predicted = torch.einsum("krgc,kryg->kygc", predictions.expand(-1, -1, imputed.shape[-1], -1), imputed)
     return CellSums(imputed.sum(1).unsqueeze(1), predicted.unsqueeze(1))
 
 
-ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int, MemberNoise | None], CellSums]] = {
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor, int, MemberNoise | None, Tensor | None], CellSums]] = {
     "sampled": draw_cell_sums,
     "expected": expected_cell_sums,
     "smoothed": expected_cell_sums,
@@ -266,6 +283,7 @@ def relaxed_cell_sums(
     samples: int,
     temperature: float,
     noise: MemberNoise | None = None,
+    of_rows: Tensor | None = None,
 ) -> CellSums:
     """Sums over cells whose draws of y and a have a gradient, by straight-through Gumbel-softmax.
 
@@ -284,5 +302,7 @@ def relaxed_cell_sums(
         return hard + (soft - soft.detach())
 
     cells = draw(log_label).unsqueeze(-1) * draw(log_group).unsqueeze(-2)  # (members, samples, rows, y, a)
+    if of_rows is not None:
+        cells = cells * (of_rows if of_rows.dim() == 1 else of_rows.unsqueeze(1))[..., None, None]
     predictions = predictions.expand(-1, -1, cells.shape[-1], -1)
     return CellSums(cells.sum(2), torch.einsum("krgc,ksryg->ksygc", predictions, cells))

@@ -26,13 +26,25 @@ class NumberRiskLoss(RiskLoss):
         self.centres = torch.from_numpy(number.centres).to(like)
 
     def __call__(
-        self, predicted: Tensor, beliefs: Beliefs, weight: Tensor, noise: MemberNoise | None = None
+        self,
+        predicted: Tensor,
+        beliefs: Beliefs,
+        weight: Tensor,
+        noise: MemberNoise | None = None,
+        of_rows: Tensor | None = None,
     ) -> Estimate:
         """The risk of each member; predictions are (members, rows), λ (members,)."""
         imputed = torch.einsum("krlg,lb->krbg", impute(beliefs, self.settings.imputer), self.in_bins)
-        return self.estimator(predicted, imputed, weight, noise)
+        return self.estimator(predicted, imputed, weight, noise, of_rows)
 
-    def squared_error(self, predicted: Tensor, beliefs: Beliefs, outcome: Tensor, stated: Tensor) -> Tensor:
+    def squared_error(
+        self,
+        predicted: Tensor,
+        beliefs: Beliefs,
+        outcome: Tensor,
+        stated: Tensor,
+        of_rows: Tensor | None = None,
+    ) -> Tensor:
         r"""Cost of a prediction, (members,): its squared error where y is stated, and expected elsewhere.
 
         An unstated y is imputed as the centre of level l with :math:`P_g(l|x, ∅)`.
@@ -40,7 +52,8 @@ class NumberRiskLoss(RiskLoss):
         believed = beliefs.label.detach().softmax(-1)
         distance = (predicted.unsqueeze(-1) - self.centres).square()
         expected = (believed * distance).sum(-1)
-        return torch.where(stated, (predicted - outcome).square(), expected).mean(-1)
+        squares = torch.where(stated, (predicted - outcome).square(), expected)
+        return (squares if of_rows is None else squares * of_rows).mean(-1)
 
 
 def _features(settings: RiskSettings) -> Callable[[Tensor], Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import MemberNoise
+from pyro_fairvae.risks.costs import check_costs, check_costs_of, relative_costs
 from pyro_fairvae.risks.critics import Critics, CriticSettings
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
 from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
@@ -41,6 +42,8 @@ class RiskSettings:
         Stiffness at which decisions are refined after training; 0 leaves them as trained.
     relaxation, temperature, thresholds
         How decisions are softened, and from which probability class 1 is decided.
+    costs : tuple of float, optional
+        Costs of a false positive and of a false negative (:mod:`pyro_fairvae.risks.costs`).
     imputer, labeller, imputation
         How unstated groups and labels are imputed, and by whom.
     critic : CriticSettings
@@ -111,9 +114,22 @@ class RiskSettings:
         "stopped", "stopped at imputed groups and labels, or vanilla (through them, the ablation)"
     )
     gumbel_temperature: float = option(0.5, "temperature of the vanilla risk's Gumbel-softmax")
+    costs: tuple[float, ...] | None = option(
+        None,
+        "costs of a false positive and of a false negative, which decisions settled to targets minimise in "
+        "place of the error, such as 5,1 (with lambdas give thresholds)",
+    )
     critic: CriticSettings = nested(CriticSettings)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "costs", check_costs(self.costs))
+        require(
+            self.costs is None or self.thresholds == (0.5,) or self.thresholds == ("0.5",),
+            f"costs and thresholds {list(self.thresholds)} were both given, but costs set the threshold of "
+            "members without a target; leave one out.",
+            "costs",
+            "thresholds",
+        )
         if isinstance(self.thresholds, str):
             object.__setattr__(self, "thresholds", (self.thresholds,))
         for what, given, table in (
@@ -167,6 +183,11 @@ class RiskSettings:
         RiskLoss(self, CustomRisk(self.risk, _not_imported) if is_reference(self.risk) else None)
 
     @property
+    def relative_costs(self) -> tuple[float, ...] | None:
+        """What an error about people of each class counts, with the mean 1; None where all count alike."""
+        return None if self.costs is None else relative_costs((self.costs[0], self.costs[1]))
+
+    @property
     def refinement_stiffness(self) -> float:
         if self.refine_decisions is None:
             return 50.0 if self.risk_estimator == "smoothed" else 0.0
@@ -202,6 +223,19 @@ class RiskSettings:
         compared = risk.classes_of(classes) if recorded and isinstance(risk, ComposedRisk) else []
         return [(y, a) for y in compared for a in range(groups)]
 
+    def check_weights(self) -> None:
+        """Raise where rows cannot be weighed."""
+        require(
+            isinstance(self.chosen(), ComposedRisk),
+            f"the risk {self.risk!r} is a function of draws of every row, which cannot be weighed; leave "
+            "sample_weight out, or choose another risk.",
+        )
+        require(
+            self.labeller != "propagation",
+            "labeller='propagation' takes all neighbours of a row alike; leave sample_weight out, or use "
+            "labeller='head'.",
+        )
+
     def check(self, classes: int, groups: int) -> None:
         """Raise unless S_y lies within ``classes`` classes and the thresholds fit classes and groups."""
         require(
@@ -209,6 +243,7 @@ class RiskSettings:
             f"the risk {self.risk!r} is of predicted numbers, but the label has classes; choose one of "
             f"{', '.join(RISKS)}.",
         )
+        check_costs_of(check_costs(self.costs), classes)
         risk = self.chosen()
         if isinstance(risk, ComposedRisk):
             risk.classes_of(classes)
@@ -237,7 +272,15 @@ def check_of_numbers(fairness: RiskSettings) -> None:
         f"{', '.join(NUMBER_RISKS)}.",
     )
     default = RiskSettings(risk=fairness.risk)
-    for name in ("risk_classes", "thresholds", "labeller", "risk_gradient", "relaxation", "temperature"):
+    for name in (
+        "risk_classes",
+        "costs",
+        "thresholds",
+        "labeller",
+        "risk_gradient",
+        "relaxation",
+        "temperature",
+    ):
         given, usual = getattr(fairness, name), getattr(default, name)
         require(
             given == usual,
@@ -297,29 +340,36 @@ class RiskLoss:
             assert isinstance(risk, DependenceRisk)
             self.critics.learn(view_of_cells(sums, risk.given_label, risk.centres))
 
-    def decision_error(self, class_logits: Tensor, beliefs: Beliefs) -> Tensor:
+    def decision_error(self, class_logits: Tensor, beliefs: Beliefs, of_rows: Tensor | None = None) -> Tensor:
         r"""Cost of changing decisions, (members,): a classification risk on the fairness risk's scale.
 
         It is the expected error of the softened decisions,
-        :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`.
+        :math:`1 - \frac1B \sum_i \sum_y P(y|x_i,\tilde y_i) P_f(y|x_i)`, each row times its weight.
         """
         if beliefs.given is None:
             label, group = (log_p.detach().softmax(-1) for log_p in (beliefs.label, beliefs.group))
         else:
             label, group = beliefs.given.sum(-1), beliefs.given.sum(-2)
         right = (self.estimator.relax(class_logits) * label.unsqueeze(-2)).sum(-1)  # by group's threshold
-        return 1 - (right * group).sum(-1).mean(-1)
+        right = (right * group).sum(-1)
+        return 1 - right.mean(-1) if of_rows is None else ((1 - right) * of_rows).mean(-1)
 
     def __call__(
-        self, class_logits: Tensor, beliefs: Beliefs, weight: Tensor, noise: MemberNoise | None = None
+        self,
+        class_logits: Tensor,
+        beliefs: Beliefs,
+        weight: Tensor,
+        noise: MemberNoise | None = None,
+        of_rows: Tensor | None = None,
     ) -> Estimate:
         """The risk of each member; logits g(y|x) are (members, rows, classes), λ (members,).
 
         Where thresholds are learned, logits are shifted by them, (members, rows, groups or 1, classes).
+        ``of_rows`` are weights of rows, (rows,) or (members, rows).
         """
         settings = self.settings
         if settings.risk_gradient == "stopped":
-            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise)
+            return self.estimator(class_logits, impute(beliefs, settings.imputer), weight, noise, of_rows)
         sums = relaxed_cell_sums(
             self.estimator.relax(class_logits),
             beliefs.classified,
@@ -327,5 +377,6 @@ class RiskLoss:
             settings.samples,
             settings.gumbel_temperature,
             noise,
+            of_rows,
         )
         return self.estimator.of_sums(sums, weight)

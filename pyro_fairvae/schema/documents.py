@@ -135,6 +135,7 @@ class Frontier(_Strict, kw_only=True):
     lambda_: list[float] = field(name="lambda", default_factory=list)
     target: list[NumberOrNull] = []  # in place of λ, where decisions were settled to targets
     error: list[NumberOrNull]
+    cost: list[NumberOrNull] = []  # where errors have costs
     disparity: list[NumberOrNull]
     standard_error: list[NumberOrNull]
     low: list[NumberOrNull] = []  # ends of an interval of the disparity
@@ -267,6 +268,7 @@ class SourceDocument(_Strict):
     withholding_depends_on: list[str] = []
     proxies: list[str] = []
     proxy_proba: dict[str, str] = {}  # the column with the probabilities of each group
+    weights: str = ""  # the column with weights of rows
 
 
 class ModelDocument(_Strict):
@@ -405,6 +407,9 @@ class LawLine(_Strict):
     estimated_ratio: NumberOrNull
     ratio_low: NumberOrNull
     ratio_high: NumberOrNull
+    shrunk_rate: NumberOrNull = None  # of small intersections
+    shrunk_low: NumberOrNull = None
+    shrunk_high: NumberOrNull = None
 
 
 class LawTable(_Strict):
@@ -463,6 +468,26 @@ class RowCounts(_Strict):
     unlabelled: Natural
 
 
+class DesignDocument(_Strict):
+    """How the rows of an audit were sampled."""
+
+    effective_rows: Annotated[float, Meta(gt=0)]
+    clusters: Natural | None = None
+
+
+class IntersectionLine(_Strict):
+    """A rate of an intersection of several attributes, by itself and shrunk towards their additive model."""
+
+    rate: str
+    group: str
+    raw: NumberOrNull
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    own: NumberOrNull
+    stated_rows: Natural
+
+
 class AuditDocument(_Strict):
     """``audit.json``: the results of an audit."""
 
@@ -477,6 +502,8 @@ class AuditDocument(_Strict):
     figures: FiguresDocument | None = None
     local_law: LocalLawDocument | None = None
     sensitivity: SensitivityDocument | None = None
+    design: DesignDocument | None = None
+    intersections: list[IntersectionLine] = []
 
 
 class NumberDifference(_Strict):
@@ -510,6 +537,7 @@ class NumberAuditDocument(_Strict):
     rows: RowCounts
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]
+    design: DesignDocument | None = None
 
 
 class CheckpointHeader(_Strict):

@@ -80,7 +80,8 @@ class Batch:
     where groups are, too. ``outcome`` is y itself, standardised, where it is a number: ``y_obs`` then has its
     level, and rows with ∅ have 0 there. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is
     taken over; all unless given. ``possible`` are the (y, a) that these rows, which members share, leave
-    possible: the decoder is computed at those alone if it is given.
+    possible: the decoder is computed at those alone if it is given. ``weight`` is how much each row counts,
+    shaped as ``y_obs``; 1 unless given.
     """
 
     x: Tensor
@@ -92,6 +93,7 @@ class Batch:
     elbo_rows: int | None = None
     outcome: Tensor | None = None
     possible: PossiblePairs | None = None
+    weight: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -104,7 +106,16 @@ class Batch:
         rows = slice(self.elbo_rows)
         u = None if self.u is None else self.u[..., rows, :]
         recorded = self.y_obs[..., rows], self.a_obs[..., rows]
-        return Batch(self.x[..., rows, :], *recorded, u, possible=self.possible)
+        return Batch(self.x[..., rows, :], *recorded, u, possible=self.possible, weight=self.weight_of_elbo)
+
+    @property
+    def weight_of_elbo(self) -> Tensor | None:
+        """The weights of the rows that the ELBO is taken over."""
+        return None if self.weight is None else self.weight[..., : self.elbo_rows]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of values (…, rows), each weighed."""
+        return (values if self.weight is None else values * self.weight).mean(-1)
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,9 @@ class Observed:
         Where the label is a number: its unit and its levels, which are then the classes.
     outcome : Tensor, optional
         That number, standardised, shaped as ``y_obs``; 0 where none is stated.
+    weight : Tensor, optional
+        How many people each row stands for, shaped as ``y_obs``, positive and with the mean 1 over rows;
+        every row counts as one unless given.
 
     Raises
     ------
@@ -177,6 +191,7 @@ class Observed:
     u_columns: Columns | None = None
     number: NumberOutcome | None = None
     outcome: Tensor | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.class_names is None and self.number is not None:
@@ -233,6 +248,14 @@ class Observed:
             ),
             "number and outcome describe the same label, a finite number in each row; give both or neither.",
         )
+        require(
+            self.weight is None
+            or (
+                self.weight.shape == self.y_obs.shape
+                and bool((self.weight.isfinite() & (self.weight > 0)).all())
+            ),
+            "weight must be a positive number for each row; leave rows of weight 0 out.",
+        )
 
     @property
     def group_attributes(self) -> Attributes:
@@ -269,7 +292,23 @@ class Observed:
             a_obs=self.a_obs.to(device),
             u=None if self.u is None else self.u.to(device, dtype or self.u.dtype),
             outcome=None if self.outcome is None else self.outcome.to(device, dtype or self.outcome.dtype),
+            weight=None if self.weight is None else self.weight.to(device, dtype or self.weight.dtype),
         )
+
+    @property
+    def effective_rows(self) -> float:
+        r"""How many rows of equal weight tell as much, :math:`(\sum w)^2 / \sum w^2` (Kish 1965)."""
+        if self.weight is None:
+            return self.rows
+        weight = self.weight.double()
+        return float((weight.sum(-1).square() / weight.square().sum(-1)).mean())
+
+    def weighed(self, values: Tensor, every: int = 1) -> Tensor:
+        """Values (…, rows, columns) of every so many rows, times their weights, which have the mean 1."""
+        if self.weight is None:
+            return values
+        weight = self.weight[..., ::every]
+        return values * (weight / weight.mean(-1, keepdim=True)).to(values).unsqueeze(-1)
 
     def batch(self, index: Tensor) -> Batch:
         """The rows at ``index``: (rows,) for shared rows, (members, rows) otherwise."""
@@ -280,6 +319,7 @@ class Observed:
             self.a_obs[key],
             None if self.u is None else self.u[key],
             outcome=None if self.outcome is None else self.outcome[key],
+            weight=None if self.weight is None else self.weight[key],
         )
 
     def key(self, index: Tensor) -> Any:
@@ -293,16 +333,23 @@ class Observed:
         x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
         u = None if self.u is None else self.u[index]
         outcome = None if self.outcome is None else self.outcome[index]
-        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u, outcome=outcome)
+        weight = None
+        if self.weight is not None:
+            weight = self.weight[index] / self.weight[index].mean()
+        return replace(
+            self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u, outcome=outcome, weight=weight
+        )
 
     def chunks(self) -> Iterator[Batch]:
         """All rows in order, some at a time, so that memory does not grow with the table."""
         size = rows_at_once(self.x)
         pieces = repeat(None) if self.u is None else self.u.split(size, dim=-2)
         numbers = repeat(None) if self.outcome is None else self.outcome.split(size, dim=-1)
+        weights = repeat(None) if self.weight is None else self.weight.split(size, dim=-1)
         recorded = (observed.split(size, dim=-1) for observed in (self.y_obs, self.a_obs))
-        for x, y_obs, a_obs, u, outcome in zip(in_pieces(self.x), *recorded, pieces, numbers, strict=False):
-            yield Batch(x, y_obs, a_obs, u, outcome=outcome)
+        parts = zip(in_pieces(self.x), *recorded, pieces, numbers, weights, strict=False)
+        for x, y_obs, a_obs, u, outcome, weight in parts:
+            yield Batch(x, y_obs, a_obs, u, outcome=outcome, weight=weight)
 
     @staticmethod
     def stack(tables: Sequence[Observed]) -> Observed:
@@ -329,6 +376,10 @@ class Observed:
         )
         proxies = [t.u for t in tables if t.u is not None]
         outcomes = [t.outcome for t in tables if t.outcome is not None]
+        weights = [t.weight for t in tables if t.weight is not None]
+        require(
+            len(weights) in (0, len(tables)), "members need tables with weights, or all without; give both."
+        )
         return replace(
             tables[0],
             x=stack_features([t.x for t in tables]),
@@ -336,6 +387,7 @@ class Observed:
             a_obs=torch.stack([t.a_obs for t in tables]),
             u=torch.stack(proxies) if proxies else None,
             outcome=torch.stack(outcomes) if outcomes else None,
+            weight=torch.stack(weights) if weights else None,
         )
 
 

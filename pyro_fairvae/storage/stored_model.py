@@ -321,7 +321,7 @@ def _restored(
     )
     lines = as_plain(document.frontier)
     member = "lambda" if lines["lambda"] else "target"
-    names = (member, "error", "disparity", "standard_error", "low", "high")
+    names = (member, "error", *["cost"] * bool(lines["cost"]), "disparity", "standard_error", "low", "high")
     unknown = [None] * len(lines["error"])  # intervals, in models of earlier versions
     frontier = pd.DataFrame({name: lines[name] or unknown for name in names})
     frontier = frontier.astype(float)  # null becomes NaN

@@ -17,6 +17,7 @@ from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.messages import printable
 from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import is_missing
+from pyro_fairvae.data.row_weights import row_weights
 from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names, names_of
 from pyro_fairvae.data.table_files import read_table, read_words, take_columns
@@ -33,7 +34,7 @@ ReportGaps = Callable[[str, Mapping[str, int]], None]  # called with a column, a
 class UserTable:
     """A table as it was read, split into label, groups and features, among which are proxies.
 
-    ``probabilities`` are given ones of the groups, by their names.
+    ``probabilities`` are given ones of the groups, by their names, and ``weights`` those of rows.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class UserTable:
     missing: list[str]
     values: list[str]
     probabilities: pd.DataFrame | None = None
+    weights: pd.Series | None = None
 
     @property
     def source(self) -> dict[str, object]:
@@ -53,6 +55,7 @@ class UserTable:
             "missing": self.missing,
             "values": self.values,
             "data": printable(self.path.name),
+            "weights": "" if self.weights is None else str(self.weights.name),
         }
 
 
@@ -77,6 +80,7 @@ def fit_table(
     values: Sequence[str] = (),
     drop: Sequence[str] = (),
     proxy_proba: Mapping[str, str] | None = None,
+    weights: str | None = None,
     holdout: float = 0.2,
     seed: int = 0,
     overwrite: bool = False,
@@ -87,7 +91,8 @@ def fit_table(
 
     ``missing`` are further words that mean not stated; ``values`` are words that are values in this table
     although they usually mean a gap; columns in ``drop`` are not features. ``proxy_proba`` names the
-    column with the probability of each group; these are not features either. ``holdout`` is the share of rows
+    column with the probability of each group, ``weights`` that with weights of rows, such as a survey's;
+    these are not features either. ``holdout`` is the share of rows
     that are only audited; ``seed`` draws them, and is the model's ``random_state``. An interrupted fit
     continues from the checkpoint in ``out`` when called again with the same arguments; with ``overwrite``, a
     model and a checkpoint of another fit are replaced. ``report`` is called with progress messages,
@@ -106,24 +111,29 @@ def fit_table(
         for role, names in named.items():
             for name in names:
                 require(
-                    name not in drop and name not in (proxy_proba or {}).values(),
-                    f"{name!r} in {role} is also in drop or proxy_proba; give each column one role.",
+                    name not in drop and name not in (proxy_proba or {}).values() and name != weights,
+                    f"{name!r} in {role} is also in drop, proxy_proba or weights; give each column one role.",
                 )
         for name in (*MODEL, *ABOUT, CHECKPOINT):
             check_replaceable(out / name, path)
-        table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
+        table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba, weights)
+        if table.weights is not None:
+            row_weights(table.weights, len(table.features), f"the column {weights!r} of weights")
         audited = random_share(len(table.features), holdout, seed)
         model.set_params(random_state=seed)
         features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
         probabilities = None if table.probabilities is None else table.probabilities[~audited]
+        counted = None if table.weights is None else table.weights[~audited]
+        rows = (features, labels, stated, probabilities, counted)
         if isinstance(model, FairDecisions):
-            model.fit(features, labels, stated, probabilities)
+            model.fit(*rows)
         else:
-            _resumed_fit(model, (features, labels, stated, probabilities), out / CHECKPOINT, overwrite, say)
+            _resumed_fit(model, rows, out / CHECKPOINT, overwrite, say)
         model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
         result = _audit_held_out(
-            model, table.features[audited], table.label[audited], table.groups[audited], say
-        )
+            model, table.features[audited], table.label[audited], table.groups[audited],
+            None if table.weights is None else table.weights[audited], say,
+        )  # fmt: skip
         about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
         model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
         return FittedTable(model, model.frontier_, result, int(audited.sum()))
@@ -157,8 +167,9 @@ def read_user_table(
     drop: Sequence[str] = (),
     report_gaps: ReportGaps | None = None,
     proxy_proba: Mapping[str, str] | None = None,
+    weights: str | None = None,
 ) -> UserTable:
-    """Read a table and split its columns into label, groups, features and probabilities of groups."""
+    """Read a table; split its columns into label, groups, features, probabilities of groups and weights."""
     require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
     for name in drop:
         require(
@@ -173,6 +184,12 @@ def read_user_table(
             f"{name!r} is the label, a group or dropped, and cannot have probabilities of a group, too.",
             "proxy_proba",
         )
+    require(
+        weights is None or weights not in (label, *groups, *drop, *given.values()),
+        f"{weights!r} is the label, a group, dropped or a probability of a group, and cannot have weights of "
+        "rows, too.",
+        "weights",
+    )
     table = read_table(path, missing, values, names=[label, *groups])
     table.columns = pd.Index(check_names(table))
     labels = take_columns(table, [label], "label").iloc[:, 0]
@@ -182,10 +199,12 @@ def read_user_table(
         for name, counts in unasked_gaps(path, [label, *groups], table, missing).items():
             report_gaps(name, counts)
     probabilities = take_columns(table, list(given.values()), "probabilities of groups")
-    features = table.drop(columns=[label, *groups, *dropped, *probabilities])
+    counted = take_columns(table, [] if weights is None else [weights], "weights")
+    features = table.drop(columns=[label, *groups, *dropped, *probabilities, *counted])
     require(features.shape[1] > 0, f"{path} has no columns left to use as features.")
     by_group = probabilities.set_axis(list(given), axis=1) if given else None
-    return UserTable(path, labels, stated, features, list(missing), list(values), by_group)
+    of_rows = None if weights is None else counted.iloc[:, 0]
+    return UserTable(path, labels, stated, features, list(missing), list(values), by_group, of_rows)
 
 
 def unasked_gaps(
@@ -206,6 +225,7 @@ def _audit_held_out(
     features: pd.DataFrame,
     label: pd.Series,
     groups: pd.DataFrame,
+    weights: pd.Series | None,
     say: Callable[[str], None],
 ) -> Audit | NumberAudit | None:
     """Audit the rows kept out of fitting, or report why not; the model is already saved either way."""
@@ -214,8 +234,10 @@ def _audit_held_out(
         return None
     try:
         if isinstance(model, FairSSVAERegressor):
-            return audit_numbers(label, model.predict(features), groups, attributes=model.attributes_)
-        return audit(label, model.predict(features), groups, X=features, model=model)
+            return audit_numbers(
+                label, model.predict(features), groups, attributes=model.attributes_, sample_weight=weights
+            )
+        return audit(label, model.predict(features), groups, X=features, model=model, sample_weight=weights)
     except InputError as reason:
         say(f"The held-out rows could not be audited: {reason}")
         return None

@@ -18,7 +18,7 @@ from pyro_fairvae import FairDecisions, FairSSVAEClassifier, audit
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.schema.levels import Levels
 from tests.support.number_tables import Aged, aged, withheld_at
-from tests.support.user_tables import SMALLEST, tiny
+from tests.support.user_tables import SMALLEST, inexact_weights, tiny
 
 LEVELS = 8
 ESTIMATOR = tiny(lambdas=(0.0,), epochs=3, batch=64, options=SMALLEST | {"lr": 0.1}, group_levels=LEVELS)
@@ -114,7 +114,7 @@ def test_a_saved_model_is_the_same(network: FairSSVAEClassifier, tmp_path: Path)
     assert clone(again).group_levels == 5
 
 
-@parametrize_with_checks([ESTIMATOR])
+@parametrize_with_checks([ESTIMATOR], expected_failed_checks=inexact_weights)
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -79,7 +79,8 @@ class Batch:
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
     where groups are, too. ``outcome`` is y itself, standardised, where it is a number: ``y_obs`` then has its
     level, and rows with ∅ have 0 there. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is
-    taken over; all unless given. ``possible`` are the (y, a) that these rows, which members share, leave
+    taken over; all unless given. ``whole`` is the number of rows of the batch of which these are one process's
+    part, if they are. ``possible`` are the (y, a) that these rows, which members share, leave
     possible: the decoder is computed at those alone if it is given.
     """
 
@@ -92,6 +93,7 @@ class Batch:
     elbo_rows: int | None = None
     outcome: Tensor | None = None
     possible: PossiblePairs | None = None
+    whole: int | None = None
 
     @property
     def rows(self) -> int:
@@ -289,11 +291,18 @@ class Observed:
         return torch.arange(self.members, device=index.device).unsqueeze(-1), index
 
     def take(self, index: Tensor) -> Observed:
-        """The table of some rows, (rows,), where members share them."""
-        x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
-        u = None if self.u is None else self.u[index]
-        outcome = None if self.outcome is None else self.outcome[index]
-        return replace(self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u, outcome=outcome)
+        """The table of some rows, (rows,), the same of each member."""
+        return self._of(index if self.members is None else (slice(None), index))
+
+    def take_members(self, members: Tensor) -> Observed:
+        """The table of some members; the same one where they share their rows."""
+        return self if self.members is None else self._of(members)
+
+    def _of(self, key: Any) -> Observed:
+        x = self.x.take(key) if isinstance(self.x, PixelRows) else self.x[key]
+        u = None if self.u is None else self.u[key]
+        outcome = None if self.outcome is None else self.outcome[key]
+        return replace(self, x=x, y_obs=self.y_obs[key], a_obs=self.a_obs[key], u=u, outcome=outcome)
 
     def chunks(self) -> Iterator[Batch]:
         """All rows in order, some at a time, so that memory does not grow with the table."""

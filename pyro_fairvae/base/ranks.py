@@ -15,6 +15,7 @@ of ranks would not be.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -153,18 +154,20 @@ class Ranks:
         """What the first rank computes; all others wait for it. Its error is an error of all."""
         if self.count == 1:
             return compute()
-        sent: list[Any] = [None, None]
+        error, found, sent = None, None, [b""]
         if self.is_first:
             try:
-                sent[0] = compute()
-            except Exception as error:
-                sent[1] = _agreed(error)
+                found = compute()
+            except Exception as reason:
+                error = _agreed(reason)
+            sent = [_packed((found, error))]
         with _contact():
             dist.broadcast_object_list(sent, src=0, group=self.words)
-        if sent[1] is not None:
-            raise sent[1]
-        found: T = sent[0]
-        return found
+        if not self.is_first:
+            found, error = _unpacked(sent[0])
+        if error is not None:
+            raise error
+        return found  # type: ignore[return-value]
 
     def everywhere(self, compute: Callable[[], T]) -> T:
         """What this rank computes. An error of one rank is an error of all, and names the rank."""
@@ -193,12 +196,14 @@ class Ranks:
         other = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
         names = ", ".join(map(str, other))
         if other:
-            raise _agreed(
-                InputError(
-                    f"rank{'s'[: len(other) > 1]} {names} of {self.count} ha{'ve' if len(other) > 1 else 's'} "
-                    f"other {what} than rank 0: give every process the same files, options and versions."
-                )
+            self.fail(
+                f"rank{'s'[: len(other) > 1]} {names} of {self.count} ha{'ve' if len(other) > 1 else 's'} "
+                f"other {what} than rank 0: give every process the same files, options and versions."
             )
+
+    def fail(self, message: str) -> None:
+        """Raise, on every rank, what all of them know."""
+        raise _agreed(InputError(message))
 
     def agreed(self, tensor: Tensor) -> Tensor:
         """What the first rank has, on all ranks: what each computed may differ in its last digits."""
@@ -272,6 +277,21 @@ def _agreed(error: Exception) -> Exception:
         error = RuntimeError(f"{type(error).__name__}: {first_line(error)}")
     error.agreed = True  # type: ignore[attr-defined]
     return error
+
+
+def _packed(content: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(sent: bytes) -> Any:
+    """What another rank of this run has packed; its tensors on a GPU are on this rank's."""
+
+    def place(storage: Any, location: str) -> Any:
+        return storage.cuda() if location.startswith("cuda") else storage
+
+    return torch.load(io.BytesIO(sent), map_location=place, weights_only=False)
 
 
 @contextmanager
@@ -409,14 +429,26 @@ class _Board:
         if told:
             rank = min(told)
             return InputError(f"rank {rank} of {self.count}: {told[rank]}")
-        dead = [str(rank) for rank in range(self.count) if rank not in reasons]
-        if not dead:
-            return InputError(f"the processes lost contact ({one_line(error) or ENDED}). {AGAIN}")
-        ranks = f"rank{'s'[: len(dead) > 1]} {', '.join(dead)} of {self.count}"
-        return InputError(
-            f"{ranks} ended without a word (killed, out of memory, or its machine is lost), and the others with "
-            f"{'them' if len(dead) > 1 else 'it'}. {AGAIN}"
-        )
+        dead = self._named([rank for rank in range(self.count) if rank not in reasons])
+        if isinstance(error, _Terminated):
+            return InputError(
+                f"rank {self.rank} of {self.count} was {ENDED}, as torchrun does when another process has ended"
+                f"{dead and f'; {dead} gave no reason'}. {AGAIN}"
+            )
+        if dead:
+            return InputError(
+                f"{dead} ended without a word (killed, out of memory, or its machine is lost), and all others "
+                f"with it. {AGAIN}"
+            )
+        ended = self._named([rank for rank, words in reasons.items() if words == ENDED])
+        if ended:
+            return InputError(f"{ended} was {ENDED}, and all others with it. {AGAIN}")
+        return InputError(f"the processes have lost contact: {one_line(error)}. {AGAIN}")
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        """Ranks in words, none if there are none."""
+        names = ", ".join(map(str, sorted(ranks)))
+        return names and f"rank{'s'[: len(ranks) > 1]} {names} of {self.count}"
 
     @staticmethod
     def _told(reasons: dict[int, str]) -> dict[int, str]:

@@ -54,7 +54,6 @@ def on_ranks(function: str, count: int, folder: Path, *arguments: str) -> list[A
 
 def main(function: str, folder: str, *arguments: str) -> None:
     module, _, name = function.partition(":")
-    torch.set_default_dtype(torch.float64)
     with joined() as ranks:
         found = getattr(importlib.import_module(module), name)(ranks, *arguments)
         torch.save(found, Path(folder) / f"{ranks.rank}.pt")

@@ -113,8 +113,8 @@ def add_processes(parser: argparse._ActionsContainer) -> None:
     """Add the flags of a command that several processes may run together, started by ``torchrun``."""
     parser.add_argument(
         "--shard", default=SHARDINGS[0], choices=SHARDINGS,
-        help="what processes started by torchrun divide: members, which need no communication, or the rows of "
-        "each batch (default: %(default)s, members if each process has one)",
+        help="what processes started by torchrun divide: members, which need no communication, or the rows "
+        "of each batch (default: %(default)s, members if each process has one)",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, default=TIMEOUT, metavar="SECONDS",

@@ -59,8 +59,8 @@ def device_of_rank(name: str, ranks: Ranks) -> torch.device:
     """
     require(
         ":" not in name,
-        f"device {name!r} would be that of all {ranks.count} processes; use cpu, cuda or auto, with which each "
-        "has its own.",
+        f"device {name!r} would be that of all {ranks.count} processes; use cpu, cuda or auto, with which "
+        "each has its own.",
         "device",
     )
 

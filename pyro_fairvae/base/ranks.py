@@ -1,15 +1,15 @@
 r"""Several processes that train one fit together, by PyTorch's own ``torch.distributed``.
 
-Processes are started by ``torchrun`` and are called ranks, counted from 0. All run the same program on the same
-rows, each computes its part, and what they compute is added up, so that all hold the same numbers at every
-step. The first rank alone prints and writes files. In a run of one process, :data:`ALONE`, every method is
-what it says for one rank, and costs nothing.
+Processes are started by ``torchrun`` and are called ranks, counted from 0. All run the same program on the
+same rows, each computes its part, and what they compute is added up, so that all hold the same numbers at
+every step. The first rank alone prints and writes files. In a run of one process, :data:`ALONE`, every method
+is what it says for one rank, and costs nothing.
 
 *Rows in parts.* Rank r of R takes every R-th row of a batch from the r-th one, so that the first m rows of a
 batch are spread over all ranks, too. A function of sums over rows, such as a risk, is evaluated by every rank
-at the sums over all ranks (:meth:`Ranks.total`), with the gradient of the rank's own rows; gradients are added
-up before a step (:meth:`Ranks.add_up`). The result is the gradient of the whole batch, which averaged gradients
-of ranks would not be.
+at the sums over all ranks (:meth:`Ranks.total`), with the gradient of the rank's own rows; gradients are
+added up before a step (:meth:`Ranks.add_up`). The result is the gradient of the whole batch, which averaged
+gradients of ranks would not be.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ class Ranks:
             return False
         require(
             self.sharding != "members" or members >= self.count,
-            f"{members} member{'s'[: members != 1]} cannot be divided between {self.count} processes: start at "
-            f"most {members}, or give --shard rows.",
+            f"{members} member{'s'[: members != 1]} cannot be divided between {self.count} processes: start "
+            f"at most {members}, or divide rows.",
+            "shard",
         )
         return self.sharding == "members" or (self.sharding == "auto" and members >= self.count)
 
@@ -135,7 +136,7 @@ class Ranks:
         return summed
 
     def whole(self, part: Tensor, total: int, dim: int = -1) -> Tensor:
-        """All ``total`` rows, in order, of which each rank has its :meth:`part`; its gradient is of that part."""
+        """All ``total`` rows in order, of which each rank has its :meth:`part`, with the gradient of that."""
         if self.count == 1:
             return part
         gathered: Tensor = _Whole.apply(part, self, total, dim % part.dim())
@@ -317,8 +318,8 @@ def local_rank() -> int:
 def joined(sharding: str = SHARDINGS[0], timeout: float = TIMEOUT) -> Iterator[Ranks]:
     """Let the processes that ``torchrun`` started work as one inside the ``with`` block.
 
-    :func:`~pyro_fairvae.fit`, what calibrates its posteriors, and the estimators divide their work between them.
-    All processes must do the same. Ranks other than the first print nothing. If one ends, all do: with
+    :func:`~pyro_fairvae.fit`, what calibrates its posteriors, and the estimators divide their work between
+    them. All processes must do the same. Ranks other than the first print nothing. If one ends, all do: with
     the same error, or, where it was killed, with a line that says so.
 
     Parameters
@@ -380,7 +381,11 @@ def _silent(silent: bool) -> Iterator[None]:
     if not silent:
         yield
         return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
         yield
 
 
@@ -432,13 +437,13 @@ class _Board:
         dead = self._named([rank for rank in range(self.count) if rank not in reasons])
         if isinstance(error, _Terminated):
             return InputError(
-                f"rank {self.rank} of {self.count} was {ENDED}, as torchrun does when another process has ended"
-                f"{dead and f'; {dead} gave no reason'}. {AGAIN}"
+                f"rank {self.rank} of {self.count} was {ENDED}, as torchrun does when another process has "
+                f"ended{dead and f'; {dead} gave no reason'}. {AGAIN}"
             )
         if dead:
             return InputError(
-                f"{dead} ended without a word (killed, out of memory, or its machine is lost), and all others "
-                f"with it. {AGAIN}"
+                f"{dead} ended without a word (killed, out of memory, or its machine is lost), and all "
+                f"others with it. {AGAIN}"
             )
         ended = self._named([rank for rank, words in reasons.items() if words == ENDED])
         if ended:

@@ -90,9 +90,7 @@ def for_trunk(parts: Splits, options: TrunkOptions, seed: int) -> tuple[Splits, 
     """Parts as the trunk of ``options`` takes them, and the trees whose scores they have, if they do."""
     if not chosen_trunk(parts.train.columns, options).scores:
         return parts, None
-    scores = current().from_first(
-        lambda: BoostedScores.learn(parts.train, folds_of(parts.train, seed), seed)
-    )
+    scores = current().from_first(lambda: BoostedScores.learn(parts.train, folds_of(parts.train, seed), seed))
     return scores.to_parts(parts, seed), scores
 
 

@@ -66,7 +66,12 @@ def rows_of_all(histories: Sequence[Sequence[dict[str, float]]]) -> list[dict[st
 
 
 def fit_of_all(
-    ranks: Ranks, own: Fit, train: Observed, settings: Settings, lambdas: Sequence[float], seeds: Sequence[int]
+    ranks: Ranks,
+    own: Fit,
+    train: Observed,
+    settings: Settings,
+    lambdas: Sequence[float],
+    seeds: Sequence[int],
 ) -> Fit:
     """The fit of all members, on every rank, from that of each rank's."""
     parts = ranks.gather(

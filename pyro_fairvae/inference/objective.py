@@ -27,7 +27,6 @@ from pyro_fairvae.risks import Beliefs, Estimate, RiskLoss
 from pyro_fairvae.risks.relaxations import shift
 from pyro_fairvae.schema.observed import Batch
 
-
 OF_ALL_ROWS = ("kl_channels", "kl_pi")  # parts of the objective that are no sums over rows
 OF_ALL_RANKS = ("risk", "gap", "gap_error")  # measurements that every rank has whole
 

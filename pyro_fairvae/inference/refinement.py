@@ -47,8 +47,8 @@ def refine_channels(
     the same for y with g, over all rows of ``table``. With conditions v, P(ã|a,v) takes the place of P(ã|a)
     and q is of w, too; with proxies h is h(a|x,u). It is the part of the "consistent" objective that
     depends on the channels, so fits of the paper's objective skip it. With ``label``, P(y|x) by models that
-    know of no fairness, (rows, classes), it takes the place of g, which moves with λ. ``ranks`` sum over their
-    parts of the rows, and gradients are added up.
+    know of no fairness, (rows, classes), it takes the place of g, which moves with λ. ``ranks`` sum over
+    their parts of the rows, and gradients are added up.
     """
     guide, rows = program.guide, table.rows
     ranks = ranks.for_rows(rows)

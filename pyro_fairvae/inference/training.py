@@ -19,8 +19,8 @@ from torch import Tensor
 
 from pyro_fairvae.base.devices import fixed_order
 from pyro_fairvae.base.errors import DivergedError, require
-from pyro_fairvae.base.ranks import ALONE, Ranks, current
 from pyro_fairvae.base.options import flatten
+from pyro_fairvae.base.ranks import ALONE, Ranks, current
 from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
 from pyro_fairvae.data.augmentation import altered

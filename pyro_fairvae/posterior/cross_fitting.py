@@ -90,8 +90,8 @@ def cross_fit(
     is P(ã|a,v) with coefficients w, and with proxies u in ``train``, h is h(a|x,u). All networks are trained
     at once: those of all folds and, where members have separate rows, of all tables. ``seeds`` has one for
     each table. Processes that are :func:`~pyro_fairvae.base.ranks.joined` take their parts of each batch, and
-    of the rows to score. A few epochs are too few for images, which therefore use the epochs, batch size and learning
-    rate of the fit itself, and one split.
+    of the rows to score. A few epochs are too few for images, which therefore use the epochs, batch size and
+    learning rate of the fit itself, and one split.
     """
     images = isinstance(train.columns, Pixels)
     if epochs is None:
@@ -163,9 +163,7 @@ def cross_fit(
         return -evidence if withholding is None else withholding.penalty() / ranks.count - evidence
 
     with fixed_order():
-        minimise(
-            optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch), ranks=ranks
-        )
+        minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch), ranks=ranks)
     scored = [
         _score(networks, train, fold, owner, folds, chunk)
         for chunk in ranks.part(torch.arange(rows, device=device)).split(rows_at_once(train.x))

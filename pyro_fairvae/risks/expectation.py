@@ -84,8 +84,8 @@ class ExpectedRisk:
 
     *A custom F* is evaluated on the draws themselves, so it has no memory and no expected form.
 
-    *Ranks* that have parts of a batch's rows add up their cell sums before these are remembered; for a custom F
-    they put together the rows themselves.
+    *Ranks* that have parts of a batch's rows add up their cell sums before these are remembered; for a custom
+    F they put together the rows themselves.
     """
 
     ranks: Ranks = ALONE

@@ -79,8 +79,8 @@ class Batch:
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
     where groups are, too. ``outcome`` is y itself, standardised, where it is a number: ``y_obs`` then has its
     level, and rows with ∅ have 0 there. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is
-    taken over; all unless given. ``whole`` is the number of rows of the batch of which these are one process's
-    part, if they are. ``possible`` are the (y, a) that these rows, which members share, leave
+    taken over; all unless given. ``whole`` is the number of rows of the batch of which these are the part of
+    one process, if they are. ``possible`` are the (y, a) that these rows, which members share, leave
     possible: the decoder is computed at those alone if it is given.
     """
 

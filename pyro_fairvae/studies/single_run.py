@@ -105,9 +105,7 @@ def train_run(
         fold = folds_of(train, seed)
         imputer = None
         if config.targets or any(config.lambdas):
-            imputer = ranks.from_first(
-                lambda: TreeImputer.learn(loaded.train, fold, settings, seed, scores)
-            )
+            imputer = ranks.from_first(lambda: TreeImputer.learn(loaded.train, fold, settings, seed, scores))
         imputation = None if imputer is None else imputer.learned
         if config.targets:
             fitted = fit_to_targets(
@@ -227,9 +225,7 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
     return split(table, config.data.missingness(), config.seed, config.data.proxies)
 
 
-def _checked_folder(
-    config: TrainConfig, out: Path, resume: bool, overwrite: bool
-) -> dict[str, Any] | None:
+def _checked_folder(config: TrainConfig, out: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
     """The state to resume from, if any; raises unless the folder may be written to."""
     state = _resume_state(config, out) if resume else None
     if state is None and not overwrite:

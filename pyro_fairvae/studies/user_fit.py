@@ -128,8 +128,8 @@ def fit_table(
         if isinstance(model, FairDecisions):
             require(
                 ranks.count == 1,
-                f"boosted trees alone are fitted by one process, but there are {ranks.count}; start it without "
-                "torchrun, or fit a network.",
+                f"boosted trees alone are fitted by one process, but there are {ranks.count}; start it "
+                "without torchrun, or fit a network.",
                 "estimator",
             )
             model.fit(features, labels, stated, probabilities)

@@ -74,7 +74,7 @@ def fit_of_all(
     seeds: Sequence[int],
 ) -> Fit:
     """The fit of all members, on every rank, from that of each rank's."""
-    parts = ranks.gather(
+    parts: list[dict[str, Any]] = ranks.gather(
         {
             "program": _on_cpu(own.program.state()),
             "chosen": _on_cpu(own.chosen),

@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import torch
 from pyro_fairvae.run.terminal import StdoutError, shown_on_terminal
 
-from pyro_fairvae.base.devices import chosen_of_several, resolve_device
+from pyro_fairvae.base.devices import chosen_of_several, device_of_rank, resolve_device
 from pyro_fairvae.base.errors import DivergedError, InputError, require
 from pyro_fairvae.base.formulas import escaping_formulas
 from pyro_fairvae.base.messages import first_line, in_one_line, one_line
 from pyro_fairvae.base.options import Option, option, options_of
+from pyro_fairvae.base.ranks import SHARDINGS, TIMEOUT, are_several, current, joined
 from pyro_fairvae.inference.training import skip_validation
 
 FOLDERS = ("out", "data_dir")  # options that name a folder
@@ -107,6 +109,33 @@ def add_device(parser: argparse.ArgumentParser, default: str = "auto") -> None:
     parser.add_argument("--device", default=default, metavar="NAME", help=_help(declared))
 
 
+def add_processes(parser: argparse._ActionsContainer) -> None:
+    """Add the flags of a command that several processes may run together, started by ``torchrun``."""
+    parser.add_argument(
+        "--shard", default=SHARDINGS[0], choices=SHARDINGS,
+        help="what processes started by torchrun divide: members, which need no communication, or the rows "
+        "of each batch (default: %(default)s, members if each process has one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT, metavar="SECONDS",
+        help="after which a process that does not answer the others counts as lost (default: %(default)g)",
+    )  # fmt: skip
+
+
+@contextmanager
+def _with_others(arguments: argparse.Namespace) -> Iterator[None]:
+    """Inside the ``with`` block the processes that ``torchrun`` started work as one."""
+    if not are_several():
+        yield
+        return
+    if not hasattr(arguments, "shard"):
+        if os.environ["RANK"] != "0":
+            raise SystemExit(2)  # the first process says why
+        raise InputError("only train and fit run in several processes; start this command without torchrun.")
+    with joined(arguments.shard, arguments.timeout):
+        yield
+
+
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
     """Add --data-dir, the folder with a data set's files."""
     declared = options_of(DataFolder)["data_dir"]
@@ -157,6 +186,9 @@ def prepare(arguments: argparse.Namespace) -> torch.device:
 
 def device_of(name: str, quiet: bool = False) -> torch.device:
     """The device by name; where there are several and the name leaves it open, which one it is is printed."""
+    ranks = current()
+    if ranks.count > 1:
+        return device_of_rank(name, ranks)
     device = resolve_device(name)
     chosen = chosen_of_several(name, device)
     if chosen is not None and not quiet:
@@ -228,7 +260,7 @@ def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, arguments:
                 not isinstance(word, str) or not NOT_TEXT.search(word),
                 f"{flag_of(name)} {word!r} is not text in the encoding of this system.",
             )
-    with escaping_formulas(getattr(arguments, "escape_formulas", False)):
+    with _with_others(arguments), escaping_formulas(getattr(arguments, "escape_formulas", False)):
         code = arguments.action(arguments)
     sys.stdout.flush()
     return code or 0

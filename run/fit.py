@@ -17,6 +17,7 @@ Examples:
   fairvae fit people.csv --label reoffends --group race --costs 3,1 --out model
   fairvae fit survey.csv --label employed --group sex --weights person_weight --out model
   fairvae fit people.csv --label hours-per-week --group sex --task regression --out model
+  torchrun --nproc-per-node 2 -m pyro_fairvae.run fit people.csv --label income --group sex --out model
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyro_fairvae.run.command import add_machine, add_quiet, add_suggest, prepare, report
+from pyro_fairvae.run.command import add_machine, add_processes, add_quiet, add_suggest, prepare, report
 from pyro_fairvae.run.user_table import Estimator, listed, warnings_in_words, withholding_depends_on
 
 from pyro_fairvae.base.documents import read_yaml
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.options import options_of
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.decisions.targets import DEPENDENCE_TARGETS, TARGETS
 from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
@@ -145,6 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="replace a model that --out already holds")
     add_quiet(parser)
+    add_processes(parser)
     add_machine(parser)
 
 
@@ -170,6 +173,8 @@ def run(arguments: argparse.Namespace) -> None:
             report=report,
             report_gaps=_report_gaps,
         )
+    if not current().is_first:
+        return
     table = number_frontier_table if numbers else frontier_table
     print(table(fitted.frontier, model.selected_, model.metric_, rows_judged_on(model.summary_)))
     print(f"\n{_withholding(model)}")

@@ -13,7 +13,7 @@ Examples:
   fairvae reproduce --preset paper --workers 8 --out runs/paper
   fairvae reproduce --preset quick --methods fair_ssvae,fairda --groups gender --out runs/two
   fairvae reproduce --dataset celeba_cheekbones --trunk wrn28_2 --device cuda --out runs/cheekbones
-  RAY_ADDRESS=… fairvae reproduce --preset paper --backend ray
+  fairvae reproduce --preset paper --backend ray --ray-address auto --device auto
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from pyro_fairvae.run.command import (
 )
 from tqdm import tqdm
 
+from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data import DEFAULT_DATASET
 from pyro_fairvae.report.reproduction import REPRODUCTION_PAGE, comparison_text, write_reproduction
 from pyro_fairvae.studies.jobs import Left, Outcome
-from pyro_fairvae.studies.pools import BACKENDS
+from pyro_fairvae.studies.pools import BACKENDS, Cluster
 from pyro_fairvae.studies.reproduction import GRID_PRESETS, ReproduceConfig, preset, reproduce
 
 
@@ -55,6 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="jobs at a time, one thread each (default: all cores)"
     )
+    parser.add_argument(
+        "--ray-address", metavar="HOST:PORT",
+        help="Ray cluster for --backend ray, such as auto on one of its nodes (default: $RAY_ADDRESS, or "
+        "this machine alone)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpus", type=float, default=1.0, metavar="X",
+        help="share of a GPU that each job on a cluster takes, with --device cuda or auto (default: 1)",
+    )  # fmt: skip
     add_quiet(parser)
     add_device(parser, default="cpu")
     add_data_dir(parser)
@@ -65,7 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     given = given_options(arguments, ReproduceConfig)
     config = build(ReproduceConfig, preset(arguments.preset, given.get("dataset", DEFAULT_DATASET)) | given)
-    device = str(device_of(arguments.device, arguments.quiet))
+    device, cluster = arguments.device, None
+    if arguments.backend == "ray":
+        cluster = Cluster(arguments.ray_address, device, arguments.gpus)
+    else:
+        require(arguments.ray_address is None, "--ray-address is for --backend ray; give both.")
+        device = str(device_of(device, arguments.quiet))
     out = arguments.out or Path(f"runs/reproduce-{arguments.preset}")
     with tqdm(unit="job", disable=arguments.quiet, file=sys.stderr) as bar:
 
@@ -77,8 +92,9 @@ def run(arguments: argparse.Namespace) -> None:
             bar.write(words, file=sys.stderr)
 
         reproduction = reproduce(
-            config, out, device, arguments.data_dir, arguments.backend, arguments.workers, report, show
-        )
+            config, out, device, arguments.data_dir, arguments.backend, arguments.workers, cluster, report,
+            show,
+        )  # fmt: skip
     write_reproduction(out, reproduction)
     print(f"\n{comparison_text(reproduction.results)}")
     print(f"\nEverything is in {out}; read {out / REPRODUCTION_PAGE}")

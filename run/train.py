@@ -12,6 +12,7 @@ Examples:
   fairvae train --dataset adult --group age --group-levels 16 --out runs/age
   fairvae train --config runs/gender/config.json --seed 1 --out runs/gender-1
   fairvae train --dataset celeba --label High_Cheekbones --group Male --out runs/cheekbones
+  torchrun --nproc-per-node 4 -m pyro_fairvae.run train --dataset celeba --shard rows --out runs/celeba
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pyro_fairvae.run.command import (
     Machine,
     add_escape_formulas,
     add_options,
+    add_processes,
     add_quiet,
     add_suggest,
     given_options,
@@ -35,6 +37,7 @@ from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import build, nested, option
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.stored_draws import kept_draws, kept_sources
@@ -99,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume", action="store_true", help="continue from the checkpoint in --out, if there is one"
     )
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
+    add_processes(how)
     add_quiet(how)
     add_suggest(how)
     add_escape_formulas(how)
@@ -126,6 +130,8 @@ def run(arguments: argparse.Namespace) -> None:
         )
     finally:
         bar.close()
+    if not current().is_first:
+        return
     write_figures(config, result, out)
     print(f"\n{results_table(result.results)}\n")
     posterior = result.model.posterior

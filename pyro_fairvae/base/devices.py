@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.ranks import Ranks, local_rank
 
 # What a name may ask for besides the CPU, and how many of them there are.
 ACCELERATORS: dict[str, Callable[[], int]] = {"cuda": lambda: torch.cuda.device_count()}
@@ -49,6 +50,35 @@ def resolve_device(name: str) -> torch.device:
         "device",
     )
     return torch.device(kind, index)
+
+
+def device_of_rank(name: str, ranks: Ranks) -> torch.device:
+    """The device of one of several processes: of GPUs that of its number on its machine.
+
+    All must have devices of one kind; if one has none, all raise an error that names it.
+    """
+    require(
+        ":" not in name,
+        f"device {name!r} would be that of all {ranks.count} processes; use cpu, cuda or auto, with which "
+        "each has its own.",
+        "device",
+    )
+
+    def own() -> torch.device:
+        kind = resolve_device(name).type
+        return torch.device("cpu") if kind == "cpu" else resolve_device(f"{kind}:{local_rank()}")
+
+    device = ranks.everywhere(own)
+    kinds = ranks.gather(device.type)
+    other = next((rank for rank, kind in enumerate(kinds) if kind != kinds[0]), None)
+    if other is not None:
+        ranks.fail(
+            f"rank 0 of {ranks.count} would compute on {kinds[0]}, but rank {other} on {kinds[other]}; give "
+            "--device cpu, or GPUs to all processes."
+        )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
 
 
 def chosen_of_several(name: str, device: torch.device) -> str | None:

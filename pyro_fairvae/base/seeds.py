@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.ranks import ALONE, Ranks
 from pyro_fairvae.base.threads import GENERATORS
 
 
@@ -58,12 +60,14 @@ class MemberNoise:
     """Random numbers of members; each depends only on the member's seed and on its earlier draws.
 
     Members with equal seeds draw equal numbers, and no member's numbers depend on how many others there are.
+    Numbers of rows do not depend on how rows are divided between processes (:meth:`of_rows`).
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         distinct = list(dict.fromkeys(seeds))
         self._place = torch.tensor([distinct.index(seed) for seed in seeds], device=device)
         self._by_seed = [self._generator(derive_seed(seed, 0), device) for seed in distinct]
+        self.ranks, self.rows = ALONE, 0
         # How many numbers a Dirichlet draw consumes depends on the concentration, so members cannot share.
         self._by_member = [self._generator(derive_seed(seed, 1), device) for seed in seeds]
 
@@ -71,22 +75,55 @@ class MemberNoise:
     def _generator(seed: int, device: torch.device | str) -> torch.Generator:
         return torch.Generator(device).manual_seed(seed)
 
-    def normal(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """Standard normal numbers, (members, *shape)."""
-        return self._draw(lambda g: torch.randn(*shape, generator=g, dtype=like.dtype, device=like.device))
+    def of_rows(self, ranks: Ranks, rows: int) -> MemberNoise:
+        """The same noise, whose numbers of rows are those of this rank's part of ``rows`` rows.
 
-    def uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        Numbers of all rows are drawn, as one process draws them, and the part is taken of them.
+        """
+        if ranks.count == 1:
+            return self
+        part = copy.copy(self)
+        part.ranks, part.rows = ranks, rows
+        return part
+
+    def whole(self) -> MemberNoise:
+        """The same noise, whose numbers are of all rows."""
+        noise = copy.copy(self)
+        noise.ranks, noise.rows = ALONE, 0
+        return noise
+
+    def normal(self, shape: Sequence[int], like: Tensor, rows: int | None = None) -> Tensor:
+        """Standard normal numbers, (members, *shape); ``rows`` is the place in the shape of rows, if any."""
+        whole = self._whole(shape, rows)
+        draws = self._draw(lambda g: torch.randn(*whole, generator=g, dtype=like.dtype, device=like.device))
+        return self._part(draws, rows)
+
+    def uniform(self, shape: Sequence[int], like: Tensor, rows: int | None = None) -> Tensor:
         """Uniform numbers in [0, 1), (members, *shape)."""
-        return self._draw(lambda g: torch.rand(*shape, generator=g, dtype=like.dtype, device=like.device))
+        whole = self._whole(shape, rows)
+        draws = self._draw(lambda g: torch.rand(*whole, generator=g, dtype=like.dtype, device=like.device))
+        return self._part(draws, rows)
 
-    def gumbel(self, shape: Sequence[int], like: Tensor) -> Tensor:
+    def gumbel(self, shape: Sequence[int], like: Tensor, rows: int | None = None) -> Tensor:
         """Standard Gumbel numbers, (members, *shape)."""
-        return self._draw(lambda g: -like.new_empty(*shape).exponential_(generator=g).log())
+        whole = self._whole(shape, rows)
+        draws = self._draw(lambda g: -like.new_empty(*whole).exponential_(generator=g).log())
+        return self._part(draws, rows)
 
     def dirichlet(self, concentration: Tensor) -> Tensor:
         """A Dirichlet draw of each member, with its gradient; ``concentration`` is (members, …, support)."""
         drawn: Tensor = _DirichletDraw.apply(concentration, self._by_member)
         return drawn
+
+    def _whole(self, shape: Sequence[int], rows: int | None) -> list[int]:
+        """A shape with all rows in place of this rank's."""
+        whole = list(shape)
+        if rows is not None and self.ranks.count > 1:
+            whole[rows] = self.rows
+        return whole
+
+    def _part(self, draws: Tensor, rows: int | None) -> Tensor:
+        return draws if rows is None else self.ranks.part(draws, rows + 1)
 
     def _draw(self, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
         draws = torch.stack([draw(generator) for generator in self._by_seed])

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.data.coded_columns import StatedGroups
@@ -91,7 +92,7 @@ def for_trunk(parts: Splits, options: TrunkOptions, seed: int) -> tuple[Splits, 
     """Parts as the trunk of ``options`` takes them, and the trees whose scores they have, if they do."""
     if not chosen_trunk(parts.train.columns, options).scores:
         return parts, None
-    scores = BoostedScores.learn(parts.train, folds_of(parts.train, seed), seed)
+    scores = current().from_first(lambda: BoostedScores.learn(parts.train, folds_of(parts.train, seed), seed))
     return scores.to_parts(parts, seed), scores
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.ranks import ALONE, Ranks
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.schema.observed import Observed, PossiblePairs
 
@@ -31,10 +32,16 @@ class PairsOfRows:
         self._pairs = [np.flatnonzero(possible) for possible in together]  # of each (ỹ, ã), as y · groups + a
         self._stated = (table.y_obs * outcomes + table.a_obs).cpu().numpy()
 
-    def of(self, order: Sequence[Tensor], elbo_rows: Callable[[int], int]) -> Iterator[PossiblePairs]:
-        """Those of each batch of an epoch's order; ``elbo_rows`` says how many rows of a batch count."""
+    def of(
+        self, order: Sequence[Tensor], elbo_rows: Callable[[int], int], ranks: Ranks = ALONE
+    ) -> Iterator[PossiblePairs]:
+        """Those of each batch of an epoch's order; ``elbo_rows`` says how many rows of a batch count.
+
+        With ``ranks`` they are those of this rank's part of these rows.
+        """
         for start in range(0, len(order), self.steps_at_once):
-            steps = [index[: elbo_rows(len(index))] for index in order[start : start + self.steps_at_once]]
+            batches = order[start : start + self.steps_at_once]
+            steps = [ranks.part(index[: elbo_rows(len(index))]) for index in batches]
             sizes = [len(index) for index in steps]
             index = torch.cat(steps).cpu().numpy()
             row, pair = self._of_rows(self._stated[index])

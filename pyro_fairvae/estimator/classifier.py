@@ -18,7 +18,8 @@ from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import flatten
-from pyro_fairvae.boosting.scores import BoostedScores, folds_of
+from pyro_fairvae.base.ranks import current
+from pyro_fairvae.boosting.scores import FOLDS, BoostedScores, folds_of
 from pyro_fairvae.channels.priors import sketched_channel
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import check_targets, default_targets
@@ -324,19 +325,24 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             "targets": list(targets), "lambdas": list(lambdas), "seed": seed,
             "share": self.validation_fraction, "rows": table.digest(),
         }  # fmt: skip
+        ranks = current()
+        ranks.check_same("rows or options", config)
+        ranks.shares_members(FOLDS + 1 if targets else len(lambdas))  # raises if they cannot be
         fold = folds_of(train, seed)
-        self.scores_: BoostedScores | None = None
+        scores: BoostedScores | None = None
         if chosen_trunk(train.columns, settings).scores:
-            self.scores_ = BoostedScores.learn(train, fold, seed)
+            scores = ranks.from_first(lambda: BoostedScores.learn(train, fold, seed))
         imputer = None
         if targets or any(lambdas):
-            imputer = TreeImputer.learn(train, fold, settings, seed, self.scores_)
+            imputer = ranks.from_first(lambda: TreeImputer.learn(train, fold, settings, seed, scores))
+        self.scores_ = scores
         cells = None if imputer is None else imputer.joint(validation)
-        if self.scores_ is not None:
-            train, validation = self.scores_.to_learned(train, fold), self.scores_.to_table(validation)
+        learned, held_out = train, validation
+        if scores is not None:
+            learned, held_out = scores.to_learned(train, fold), scores.to_table(validation)
         self.fit_ = self._train(
-            train,
-            validation,
+            learned,
+            held_out,
             targets,
             lambdas,
             torch.from_numpy(fold),
@@ -352,8 +358,8 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         self.source_: dict[str, Any] = {}
         self.summary_ = given.summary(train.rows)
         withholding = None if imputer is None else imputer.withholding
-        self.posterior_, self.draws_ = self._posterior(train, seed, withholding)
-        self._judge(validation, cells)
+        self.posterior_, self.draws_ = self._posterior(learned, seed, withholding)
+        self._judge(held_out, cells)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)

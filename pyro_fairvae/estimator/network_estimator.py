@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,6 +21,7 @@ from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import make_folder
 from pyro_fairvae.base.options import build
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.data.coded_columns import code_labels
 from pyro_fairvae.data.given_rows import in_one_order
@@ -99,15 +101,21 @@ class NetworkEstimator(TableEstimator):
         imputation: Imputation | None,
     ) -> Fit:
         """Train with a progress bar and, if requested, a checkpoint, which stores ``config``."""
-        path = None if self.checkpoint is None else Path(self.checkpoint)
+        path, ranks = None if self.checkpoint is None else Path(self.checkpoint), current()
         state = None
-        if path is not None:
+
+        def loaded(path: Path) -> dict[str, Any] | None:
             make_folder(path.parent)
-            state = checkpoint.load(path, config) if path.exists() else None
+            return checkpoint.load(path, config) if path.exists() else None
+
+        if path is not None:
+            state = ranks.from_first(partial(loaded, path))
 
         def after_epoch(done: Progress) -> None:
             if path is not None:
-                checkpoint.save(path, config, done.state())
+                reached = done.state()
+                if ranks.is_first:
+                    checkpoint.save(path, config, reached)
             bar.update()
             if self.callback is not None:
                 self.callback(done)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from pyro_fairvae.base.ranks import ALONE, Ranks
 from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.base.seeds import SeededDraws
 from pyro_fairvae.inference.optimizer import clip_members
@@ -19,12 +20,14 @@ def minimise(
     epochs: int,
     noise: Callable[[int], int],
     clip: float | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Take a step of ``optimizer`` for each batch of each epoch; its current rates are the initial rates.
 
     ``batches`` returns the rows of each step of an epoch, and ``noise`` the seed of the epoch's randomness.
     ``loss`` takes rows and the share of training done, and returns (members,). With ``clip`` each member's
-    gradient is scaled to at most that norm.
+    gradient is scaled to at most that norm. Gradients of ``ranks``, whose losses are of their own rows, are
+    added up.
     """
     rates = [group["lr"] for group in optimizer.param_groups]
     trained = [param for group in optimizer.param_groups for param in group["params"]]
@@ -38,6 +41,8 @@ def minimise(
             optimizer.zero_grad()
             with draws.held():
                 loss(index, done).sum().backward()
+            grads = [param.grad for param in trained if param.grad is not None]
+            ranks.add_up(grads)
             if clip is not None:
-                clip_members([param.grad for param in trained if param.grad is not None], clip)
+                clip_members(grads, clip)
             optimizer.step()

@@ -16,6 +16,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Dirichlet, Independent, Normal, kl_divergence
 
+from pyro_fairvae.base.ranks import ALONE, Ranks
 from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.guides import Encoding, FactoredGuide
@@ -25,6 +26,9 @@ from pyro_fairvae.models import FairSSVAE
 from pyro_fairvae.risks import Beliefs, Estimate, RiskLoss
 from pyro_fairvae.risks.relaxations import shift
 from pyro_fairvae.schema.observed import Batch
+
+OF_ALL_ROWS = ("kl_channels", "kl_pi")  # parts of the objective that are no sums over rows
+OF_ALL_RANKS = ("risk", "gap", "gap_error")  # measurements that every rank has whole
 
 
 @dataclass(frozen=True)
@@ -137,10 +141,15 @@ class FairELBO(TraceEnum_ELBO):
     no gradient into q(y|x,ỹ). With proxies h is h(a|x,u) and r is r(a|x,u,y); the heads h(a|x) and r(a|x,y)
     of decisions have likelihoods of their own, whose gradient reaches these heads only.
 
+    *Ranks.* Where ``ranks`` have parts of a batch (``Batch.whole``), each evaluates the summands of its own
+    rows, its share of those that are of no row, and the risk at the cell sums of all. The sum of their
+    gradients is that of the whole batch, and so is that of their measurements, but for the risk's.
+
     ``lambdas`` is λ, a number for each member. :meth:`evaluate` returns the loss and its measurements; the
     only state kept between steps is the risk's memory of earlier batches.
     """
 
+    ranks: Ranks = ALONE
     closed_sites: tuple[str, ...] = ()  # further sites of rows that are computed in closed form
 
     def __init__(
@@ -205,12 +214,14 @@ class FairELBO(TraceEnum_ELBO):
             )
         )
         rows = batch.rows
-        batch = replace(batch, elbo_rows=self.weights.elbo_rows(rows))
+        counted = self.elbo_rows(batch.whole or rows)
+        own = None if noise is None else noise.of_rows(self.ranks, counted)
+        batch = replace(batch, elbo_rows=self.ranks.size(counted))
         scales = SiteScales(self.weights, rows, closed, batch.weight_of_elbo)
         encodings: list[Encoding] = []
 
         def encoding_guide(batch: Batch) -> None:
-            with nullcontext() if noise is None else DrawsOfMembers(noise):
+            with nullcontext() if own is None else DrawsOfMembers(own):
                 encodings.append(guide(batch))
 
         ((model_trace, guide_trace),) = self._get_traces(scales(model), scales(encoding_guide), (batch,), {})
@@ -227,14 +238,31 @@ class FairELBO(TraceEnum_ELBO):
     ) -> Evaluation:
         """The objective of a run returned by :meth:`run`."""
         kls = self._closed_form_kls(run, model, run.elbo_rows, self.schedule.kl(progress))
+        if noise is not None:
+            noise = noise.of_rows(self.ranks, batch.whole or batch.rows)
         risk, beside = self._beside_elbo(run.encoding, batch, model, self.schedule.risk(progress), noise)
         differentiable = kls | beside
-        loss = self._enumerated(run) + sum(part.sum() for part in differentiable.values())
-        parts = self._enumerated_parts(run, run.elbo_rows)
+        enumerated, parts = self._enumerated(run), self._enumerated_parts(run, run.elbo_rows)
+        if batch.whole is not None:
+            share = run.elbo_rows / self.elbo_rows(batch.whole)
+            enumerated, parts = enumerated * share, {name: part * share for name, part in parts.items()}
+            differentiable = self._shares_of_rank(differentiable, share, batch.rows / batch.whole)
+        loss = enumerated + sum(part.sum() for part in differentiable.values())
         parts |= {name: part.detach().expand_as(self.lambdas) for name, part in differentiable.items()}
         return Evaluation(
             loss, Measured(loss.detach(), parts, risk.value.detach(), risk.standard_error, risk.cells), risk
         )
+
+    def elbo_rows(self, rows: int) -> int:
+        """How many of a batch's rows the ELBO is taken over."""
+        return self.weights.elbo_rows(rows)
+
+    def _shares_of_rank(
+        self, parts: dict[str, Tensor], share_of_elbo: float, share_of_rows: float
+    ) -> dict[str, Tensor]:
+        """Parts, means over this rank's rows, as summands of those of the whole batch."""
+        shares = {"kl_z": share_of_elbo, "risk": 1.0} | dict.fromkeys(OF_ALL_ROWS, 1 / self.ranks.count)
+        return {name: part * shares.get(name, share_of_rows) for name, part in parts.items()}
 
     @staticmethod
     def _enumerated(run: GuidedRun) -> Tensor:
@@ -413,6 +441,7 @@ class DrawsOfMembers(Messenger):
         fn = msg["fn"]
         base = fn.base_dist if isinstance(fn, Independent) else fn
         if isinstance(base, Normal):
-            msg["value"] = base.loc + base.scale * self.noise.normal(base.loc.shape[1:], base.loc)
+            rows = 0 if any(frame.name == "rows" for frame in msg["cond_indep_stack"]) else None
+            msg["value"] = base.loc + base.scale * self.noise.normal(base.loc.shape[1:], base.loc, rows)
         elif isinstance(base, Dirichlet):
             msg["value"] = self.noise.dirichlet(base.concentration)

@@ -10,6 +10,8 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
+from pyro_fairvae.base.ranks import ALONE, Ranks
+
 
 class MembersAdamW(PyroOptim):
     """AdamW over parameters with a leading dimension of members.
@@ -17,8 +19,11 @@ class MembersAdamW(PyroOptim):
     Pyro keeps an optimiser for each parameter; this class keeps one, with two rates: ``lr`` for networks and
     ``sites_lr`` for the few parameters of shared sites, which ``sites`` lists by name. Parameters in
     ``sites`` and in ``undecayed`` have no weight decay. Names are those of Pyro's parameter store. Gradients
-    are clipped to the norm ``clip`` *for each member*, so that members stay independent.
+    are clipped to the norm ``clip`` *for each member*, so that members stay independent. Those of ``ranks``,
+    which have parts of the rows, are added up before.
     """
+
+    ranks: Ranks = ALONE
 
     def __init__(
         self,
@@ -42,7 +47,9 @@ class MembersAdamW(PyroOptim):
         if self.optimizer is None:
             self.optimizer = self._build(list(params))
         groups = self.optimizer.param_groups
-        clip_members([p.grad for group in groups for p in group["params"] if p.grad is not None], self.clip)
+        grads = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        self.ranks.add_up(grads)
+        clip_members(grads, self.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = share * self.rates[group["name"]]
         self.optimizer.step()

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn import functional
 
+from pyro_fairvae.base.ranks import ALONE, Ranks
 from pyro_fairvae.base.schedules import cosine_share
 from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.channels.channel import Channel
@@ -33,6 +34,7 @@ def refine_channels(
     steps: int,
     lr: float = 0.05,
     label: Tensor | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     r"""Optimise the channels' posteriors with the networks held fixed.
 
@@ -46,9 +48,13 @@ def refine_channels(
     and q is of w, too; with proxies h is h(a|x,u). It is the part of the "consistent" objective that
     depends on the channels, so fits of the paper's objective skip it. With ``label``, P(y|x) by models that
     know of no fairness, (rows, classes), it takes the place of g, which moves with λ. Rows count by their
-    weights, scaled to add up to Kish's effective number of rows: a pseudo-likelihood.
+    weights, scaled to add up to Kish's effective number of rows: a pseudo-likelihood. ``ranks`` sum over
+    their parts of the rows, and gradients are added up.
     """
-    guide = program.guide
+    guide, rows = program.guide, table.rows
+    ranks = ranks.for_rows(rows)
+    share = None if table.weight is None else table.effective_rows / rows
+    table, label = part_of(table, ranks), None if label is None else ranks.part(label, 0)
     encoded = [encoding for _, encoding in program.encode(table)]
     members = len(encoded[0].heads.class_logits)
     parts = [
@@ -69,7 +75,7 @@ def refine_channels(
         priors: list[dist.TorchDistribution] = [
             dist.Dirichlet(channel.concentration(row, log_latent)) for row in range(len(sites))
         ]
-        weight = None if table.weight is None else table.weight * (table.effective_rows / table.rows)
+        weight = None if table.weight is None or share is None else table.weight * share
         if channel is guide.channel_y or (guide.conditions is None and not channel.crossed):
             evidence = _plain_evidence(channel, log_latent, observed, weight)
         else:
@@ -85,7 +91,8 @@ def refine_channels(
             draws = [_draw(posterior, noise) for posterior in posteriors]
             kl = sum(kl_divergence(q, prior).sum() for q, prior in zip(posteriors, priors, strict=True))
             optimizer.zero_grad()
-            ((kl - evidence(draws)) / table.rows).backward()
+            ((kl / ranks.count - evidence(draws)) / rows).backward()
+            ranks.add_up([parameter.grad for parameter in parameters if parameter.grad is not None])
             optimizer.step()
 
 
@@ -160,18 +167,19 @@ def refine_decisions(
     settings: RiskSettings,
     steps: int,
     imputation: Imputation | None = None,
+    ranks: Ranks = ALONE,
 ) -> Tensor | None:
     """ν of each member, (members, classes, classes y, groups), from the rows of ``table``; 0 where λ is 0.
 
     Decisions are judged by ``imputation``, or else by what each member imputes. None where decisions stay as
     trained: if the settings turn refinement off, and with a user's own F, which is a function of draws and
-    not of rates.
+    not of rates. ``ranks`` score their parts of the rows.
     """
     risk = settings.chosen()
     stiffness = settings.refinement_stiffness
     if not (stiffness and isinstance(risk, ComposedRisk) and bool((lambdas > 0).any())):
         return None
-    scores, cells, imputed, label = decided_rows(program, table, settings)
+    scores, cells, imputed, label = decided_rows(program, table, settings, ranks=ranks)
     if imputation is not None:
         joint = imputation.joint[:: every_row(table)]
         imputed, label = joint.expand_as(imputed), joint.sum(-1).expand_as(label)
@@ -180,7 +188,7 @@ def refine_decisions(
         scores, cells, imputed, label, risk, lambdas, None if risk.smooth else stiffness, steps
     )
     if scores.shape[-1] == 2:
-        return found
+        return ranks.agreed(found)
     # With more classes a large λ ends at the constant decision, a local minimum, from most starts.
     for k, weight in enumerate(lambdas.tolist()):
         if weight > 0:
@@ -190,7 +198,7 @@ def refine_decisions(
             cost = settled.error + weight * settled.disparity
             if float(cost.min()) < float(error + weight * disparity):
                 found[k] = settled.adjustment[cost.argmin()]
-    return found
+    return ranks.agreed(found)
 
 
 def weighed(table: Observed, imputed: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,14 +216,21 @@ def every_row(table: Observed) -> int:
 
 @torch.no_grad()
 def decided_rows(
-    program: Program, table: Observed, settings: RiskSettings, fold: Tensor | None = None
+    program: Program,
+    table: Observed,
+    settings: RiskSettings,
+    fold: Tensor | None = None,
+    ranks: Ranks = ALONE,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What decisions are made of and judged by: scores, P(y, a|x), P(y, a|x, ỹ, ã) and P(y|x, ỹ).
 
     Each is (members, rows, …), of evenly spaced rows of a large table; with ``fold``, (1, rows, …), each row
-    by the member that was not trained on its fold.
+    by the member that was not trained on its fold. ``ranks`` score their parts of the rows, and get all.
     """
     every = every_row(table)
+    ranks = ranks.for_rows(table.rows)
+    if ranks.count > 1:
+        return _decided_by_ranks(program, table, settings, fold, ranks)
     pieces: list[tuple[Tensor, ...]] = []
     first = 0
     for batch, encoding in program.encode(table):
@@ -235,3 +250,22 @@ def decided_rows(
         pieces.append(tuple(column[:, kept] for column in columns))
     scores, cells, imputed, label = (torch.cat(column, dim=1) for column in zip(*pieces, strict=True))
     return scores, cells, imputed, label
+
+
+def _decided_by_ranks(
+    program: Program, table: Observed, settings: RiskSettings, fold: Tensor | None, ranks: Ranks
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """:func:`decided_rows`, of which each rank computes its part."""
+    kept = torch.arange(0, table.rows, every_row(table), device=table.y_obs.device)
+    ranks = ranks.for_rows(len(kept))
+    own = ranks.part(kept)
+    parts = decided_rows(program, table.take(own), settings, None if fold is None else fold[own])
+    scores, cells, imputed, label = (ranks.whole(part, len(kept), dim=1) for part in parts)
+    return scores, cells, imputed, label
+
+
+def part_of(table: Observed, ranks: Ranks) -> Observed:
+    """A rank's part of a table's rows."""
+    if ranks.count == 1:
+        return table
+    return table.part(ranks.part(torch.arange(table.rows, device=table.y_obs.device)))

@@ -34,6 +34,9 @@ class RegressionELBO(FairELBO):
     closed_sites = ("y_obs",)
     risk: NumberRiskLoss
 
+    def elbo_rows(self, rows: int) -> int:
+        return rows
+
     def _closed_form_kls(
         self, run: GuidedRun, model: FairSSVAE, batch_rows: int, kl_share: float
     ) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.decisions.targets import check_targets, settle
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program
@@ -86,7 +87,7 @@ def fit_to_targets(
         fold=fold,
     )
     table = train.to(whole.device, whole.dtype)
-    rows = decided_rows(whole.program, table, fairness, fold.to(whole.device))
+    rows = decided_rows(whole.program, table, fairness, fold.to(whole.device), current())
     scores, cells, joint, label = (part.squeeze(0) for part in rows)
     if imputation is not None:
         joint = imputation.joint[:: every_row(train)].to(scores)
@@ -95,7 +96,8 @@ def fit_to_targets(
     if fairness.relative_costs is not None:
         label = label * label.new_tensor(fairness.relative_costs)
     settled = settle(scores, cells, joint, label, risk, torch.tensor(aims, device=whole.device))
-    adjustment = torch.cat([torch.zeros_like(settled.adjustment[:1]), settled.adjustment])
+    adjustment = current().agreed(settled.adjustment)
+    adjustment = torch.cat([torch.zeros_like(adjustment[:1]), adjustment])
     return _copies(whole, table, folds, adjustment, (None, *aims), seed)
 
 

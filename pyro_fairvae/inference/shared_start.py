@@ -59,13 +59,13 @@ class SharedStart:
 
     def of_all(self, state: dict[str, Any], lambdas: Sequence[float]) -> dict[str, Any]:
         """The state of all members, from that of the first ones."""
-        return _picked(state, self.place) | {"history": self.rows_of_all(state["history"], lambdas)}
+        return picked(state, self.place) | {"history": self.rows_of_all(state["history"], lambdas)}
 
     def of_first(self, state: dict[str, Any]) -> dict[str, Any]:
         """The state of the first ones, from that of all members."""
         kept = [row | {"member": self.first.index(row["member"])}
                 for row in state["history"] if row["member"] in self.first]  # fmt: skip
-        return _picked(state, self.first) | {"history": kept}
+        return picked(state, self.first) | {"history": kept}
 
     def rows_of_all(
         self, rows: Sequence[dict[str, float]], lambdas: Sequence[float]
@@ -81,10 +81,10 @@ class SharedStart:
         ]
 
 
-def _picked(value: Any, members: Sequence[int], name: str = "") -> Any:
+def picked(value: Any, members: Sequence[int], name: str = "") -> Any:
     """Copies of the tensors of a state, with some of their members, the first dimension."""
     if isinstance(value, Tensor):
         return value.clone() if name in ONE_FOR_ALL else value[torch.tensor(members, device=value.device)]
     if isinstance(value, dict):
-        return {key: _picked(entry, members, str(key)) for key, entry in value.items()}
-    return [_picked(entry, members) for entry in value] if isinstance(value, list) else value
+        return {key: picked(entry, members, str(key)) for key, entry in value.items()}
+    return [picked(entry, members) for entry in value] if isinstance(value, list) else value

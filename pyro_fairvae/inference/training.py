@@ -6,7 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -18,16 +19,25 @@ from torch import Tensor
 
 from pyro_fairvae.base.devices import fixed_order
 from pyro_fairvae.base.errors import DivergedError, require
+from pyro_fairvae.base.options import flatten
+from pyro_fairvae.base.ranks import ALONE, Ranks, current
 from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.data.batches import batches
 from pyro_fairvae.data.possible_pairs import PairsOfRows
+from pyro_fairvae.inference.divided_members import (
+    check_same_rows,
+    content_of,
+    fit_of_all,
+    reporting_all,
+    state_of_own,
+)
 from pyro_fairvae.inference.fit_result import Fit
-from pyro_fairvae.inference.objective import FairELBO
+from pyro_fairvae.inference.objective import OF_ALL_RANKS, FairELBO
 from pyro_fairvae.inference.optimizer import MembersAdamW
 from pyro_fairvae.inference.program import Program
-from pyro_fairvae.inference.refinement import refine_channels, refine_decisions
+from pyro_fairvae.inference.refinement import part_of, refine_channels, refine_decisions
 from pyro_fairvae.inference.regression_objective import RegressionELBO
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.shared_start import SharedStart
@@ -95,6 +105,9 @@ def fit(
     Each minimises −ELBO, the conditional likelihoods of the recorded values, and
     :math:`\lambda\, E_{y,a} F(P_f, y, a)`, the fairness risk F expected over unstated labels and groups.
 
+    Inside :func:`~pyro_fairvae.base.ranks.joined`, processes that call it with the same arguments train one
+    fit: each its own members, without communication, or its own rows of every batch. All get the result.
+
     Parameters
     ----------
     train, validation : Observed
@@ -111,10 +124,12 @@ def fit(
     device, dtype
         Device and precision of the computation.
     after_epoch : callable, optional
-        Called with a :class:`Progress` after each epoch.
+        Called with a :class:`Progress` after each epoch; of several processes in each, and if one asks for
+        the state, all must.
     state : dict, optional
         The result of ``Progress.state()`` in an earlier run with the same arguments: training resumes from
-        that epoch and gives the same numbers as an uninterrupted run.
+        that epoch and gives the same numbers as an uninterrupted run. It may be of another number of
+        processes.
     workers : int
         Processes that read images ahead.
     fold : Tensor, optional
@@ -194,17 +209,50 @@ def fit(
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
 
-    def run_of(members: Sequence[int]) -> _Run:
-        chosen, own_seeds = [lambdas[k] for k in members], [member_seeds[k] for k in members]
-        return _Run(train, validation, chosen, settings, own_seeds, device, dtype, workers, fold, imputation)
+    ranks = current()
+    given = flatten(asdict(settings)), list(lambdas), member_seeds, str(dtype), torch.__version__
+    check_same_rows(ranks, (train, validation), *given, fold, *content_of(imputation))
+    divided = ranks.shares_members(len(lambdas))
+    own = ranks.block(len(lambdas)) if divided else range(len(lambdas))
+    outside = None
+    if fold is not None:
+        outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(lambdas))]
+    common = _Common(
+        settings,
+        member_seeds[0],
+        train.rows if outside is None else min(map(len, outside)),
+        any(lambdas),
+        ALONE if divided else ranks,
+    )
+    common.check()
 
+    def run_of(members: Sequence[int]) -> _Run:
+        place = torch.tensor(members, device=train.y_obs.device)
+        return _Run(
+            train.take_members(place),
+            validation.take_members(place),
+            [lambdas[k] for k in members],
+            common,
+            [member_seeds[k] for k in members],
+            device,
+            dtype,
+            workers,
+            None if outside is None else [outside[k] for k in members],
+            imputation,
+        )
+
+    if divided:
+        after_epoch = reporting_all(ranks, after_epoch)
+        state = None if state is None else state_of_own(state, own)
     with _pyro_alone(), fixed_order():
         # Critics learn before λ rises, and only those of members with a λ.
         if train.members is None and fold is None and not settings.fairness.has_critics:
-            start = SharedStart.of(member_seeds, settings.epochs, settings.schedule)
+            start = SharedStart.of([member_seeds[k] for k in own], settings.epochs, settings.schedule)
             if (0 if state is None else state["epoch"]) < start.epochs:
-                state = run_of(start.first).start_for(start, lambdas, after_epoch, state)
-        return run_of(range(len(lambdas))).go(after_epoch, state)
+                run = run_of([own[k] for k in start.first])
+                state = run.start_for(start, [lambdas[k] for k in own], after_epoch, state)
+        found = run_of(own).go(after_epoch, state)
+        return fit_of_all(ranks, found, train, settings, lambdas, member_seeds) if divided else found
 
 
 @contextmanager
@@ -225,6 +273,30 @@ def _pyro_alone() -> Iterator[None]:
                 stack[:] = before
 
 
+@dataclass(frozen=True)
+class _Common:
+    """What all members of a fit have in common, wherever they are trained."""
+
+    settings: Settings
+    seed: int  # of the order of shared rows, and of augmentation
+    epoch_rows: int  # that each member is trained on in an epoch
+    any_risk: bool  # whether any member has a λ
+    ranks: Ranks  # that have parts of the rows
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.epoch_rows / self.settings.batch)
+
+    def check(self) -> None:
+        """Raise unless every rank has a row in every step."""
+        fewest = self.settings.objective_weights.elbo_rows(self.epoch_rows // self.steps)
+        require(
+            fewest >= self.ranks.count,
+            f"{fewest} row{'s'[: fewest != 1]} in a step cannot be divided between {self.ranks.count} "
+            "processes: start fewer, or give a larger batch.",
+        )
+
+
 class _Run:
     """The state of one fit, epoch by epoch."""
 
@@ -233,18 +305,18 @@ class _Run:
         train: Observed,
         validation: Observed,
         lambdas: Sequence[float],
-        settings: Settings,
+        common: _Common,
         seeds: list[int],
         device: torch.device | str,
         dtype: torch.dtype,
         workers: int,
-        fold: Tensor | None,
+        outside: list[np.ndarray] | None,
         imputation: Imputation | None,
     ) -> None:
         self.workers = workers
-        self.outside: list[np.ndarray] | None = None  # rows that each member is trained on, if not all
-        if fold is not None:
-            self.outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(seeds))]
+        self.outside = outside  # rows that each member is trained on, if not all
+        self.common, self.ranks = common, common.ranks
+        settings = common.settings
         self.device = torch.device(device)
         self.train = train.to(device, dtype)
         self.validation = validation.to(device, dtype)
@@ -255,7 +327,7 @@ class _Run:
         self.program = Program(self.train, settings, seeds).to(self.device, dtype)
         self.pairs = self._pairs_of_rows()
         self.objective = objective_of(self.train, self.lambdas, settings)
-        if any(self.lambdas):
+        if common.any_risk:
             levels = train.group_attributes.levels
             self.objective.risk.give_critics(
                 seeds,
@@ -272,11 +344,11 @@ class _Run:
             sites=self.program.site_parameters,
             undecayed=self.program.undecayed_parameters,
         )
+        self.objective.ranks = self.objective.risk.estimator.ranks = self.optimizer.ranks = self.ranks
         self.svi = MeasuredSVI(self.program.model, self.program.guide, self.optimizer, self.objective)
         compared = settings.fairness.cells(train.classes, train.groups)
         self.cells = [Cell(y, a).column for y, a in compared]
-        self.epoch_rows = train.rows if self.outside is None else min(map(len, self.outside))
-        self.steps = math.ceil(self.epoch_rows / settings.batch)
+        self.epoch_rows, self.steps = common.epoch_rows, common.steps
         self.epoch = 0
         self.history: list[dict[str, float]] = []
         self.best = torch.full((len(seeds),), -torch.inf, device=device, dtype=torch.float64)
@@ -297,6 +369,7 @@ class _Run:
                 self._noise(2),
                 self.settings.channel_steps,
                 label=None if self.imputation is None else self.imputation.label,
+                ranks=self.ranks,
             )
             chosen = _copy(program.state(), self.device)
         adjustment = None
@@ -308,6 +381,7 @@ class _Run:
                 self.settings.fairness,
                 self.settings.decision_steps,
                 self.imputation,
+                self.ranks,
             )
         self.program.train(False)  # in which threads may share it
         return Fit(
@@ -327,10 +401,10 @@ class _Run:
             self._refresh_propagated_labels()
             parts = self._train_epoch()
             self.epoch += 1
-            held_out = held_out_scores(self.program, self.validation)
+            held_out = held_out_scores(self.program, self.validation, self.ranks)
             self._choose(held_out["log_group"])
             rows = self._record(parts | held_out)
-            self._check_finite(rows)
+            current().everywhere(partial(self._check_finite, rows))
             if after_epoch is not None:
                 after_epoch(Progress(self.epoch, self.settings.epochs, rows, self.state))
 
@@ -358,10 +432,11 @@ class _Run:
         """One pass over the rows; the mean of each part of the objective, (members,)."""
         sums: dict[str, Tensor] = {}
         noise = self._noise(3)
-        draws = SeededDraws(derive_seed(self.seeds[0], self.epoch, 1))  # of augmentation
+        draws = SeededDraws(derive_seed(self.common.seed, self.epoch, 1))  # of augmentation
         order = self._order().tensor_split(self.steps, dim=-1)
-        batches = self._batches(order)
-        for step, index in enumerate(order):
+        own = [self.ranks.part(index) for index in order]
+        batches = self._batches(order, own)
+        for step, index in enumerate(own):
             done = (self.epoch + step / self.steps) / self.settings.epochs
             with draws.held():
                 measured = self.svi.step(self._with_imputations(next(batches), index), done, noise)
@@ -369,6 +444,7 @@ class _Run:
             columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
             for name, column in columns.items():
                 sums[name] = sums.get(name, 0) + column
+        self.ranks.add_up([sums[name] for name in sums if name not in (*OF_ALL_RANKS, *self.cells)])
         return {name: total / self.steps for name, total in sums.items()}
 
     def _noise(self, purpose: int) -> MemberNoise:
@@ -379,7 +455,7 @@ class _Run:
     def _refresh_propagated_labels(self) -> None:
         """Propagate labels again, on the current features, where the schedule asks for it."""
         fairness = self.settings.fairness
-        if fairness.labeller != "propagation" or not any(self.lambdas):
+        if fairness.labeller != "propagation" or not self.common.any_risk:
             return
         acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
         if not acts or (self.propagated_labels is not None and self.epoch % fairness.propagation_every):
@@ -390,15 +466,17 @@ class _Run:
             propagate_labels(*member, self.train.classes, fairness.neighbours)
             for member in zip(features, y_obs, strict=True)
         ]
-        self.propagated_labels = torch.stack(propagated).to(self.train.like)
+        self.propagated_labels = self.ranks.agreed(torch.stack(propagated).to(self.train.like))
 
-    def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """The rows of each step, with images newly augmented."""
+    def _batches(self, order: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[Batch]:
+        """The rows of each step that are this rank's ``own``, with images newly augmented."""
         elbo_rows = self.settings.objective_weights.elbo_rows
-        possible = repeat(None) if self.pairs is None else self.pairs.of(order, elbo_rows)
-        for batch, pairs in zip(batches(self.train, order, self.workers), possible, strict=False):
-            x = altered(batch.x, self.train.columns, self.settings.augmentation)
-            yield replace(batch, x=x, possible=pairs)
+        possible = repeat(None) if self.pairs is None else self.pairs.of(order, elbo_rows, self.ranks)
+        of_steps = zip(order, batches(self.train, own, self.workers), possible, strict=False)
+        for index, batch, pairs in of_steps:
+            whole = None if self.ranks.count == 1 else index.shape[-1]
+            x = altered(batch.x, self.train.columns, self.settings.augmentation, self.ranks, whole)
+            yield replace(batch, x=x, possible=pairs, whole=whole)
 
     def _pairs_of_rows(self) -> PairsOfRows | None:
         """Finds the (y, a) that rows leave possible, where not all are and members share rows."""
@@ -424,7 +502,7 @@ class _Run:
                 for seed, rows in zip(self.seeds, self.outside, strict=True)
             ]
             return torch.from_numpy(np.stack(own)).to(self.train.x.device)
-        seeds = self.seeds[:1] if self.train.members is None else self.seeds
+        seeds = [self.common.seed] if self.train.members is None else self.seeds
         orders = [
             np.random.default_rng(derive_seed(seed, self.epoch, 0)).permutation(self.train.rows)
             for seed in seeds
@@ -517,15 +595,18 @@ def _copy(value: Any, device: torch.device | str = "cpu") -> Any:
     return [_copy(entry, device) for entry in value] if isinstance(value, list) else value
 
 
-def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
+def held_out_scores(program: Program, table: Observed, ranks: Ranks = ALONE) -> dict[str, Tensor]:
     """Means over rows, by their weights, that use recorded values only, (members,) each.
+
+    ``ranks`` score their parts of the rows.
 
     ``log_group`` is log P(ã|x) and ``log_label`` log P(ỹ|x), ∅ included; ``error`` is the error of
     the classifier on rows with a stated label; of an outcome that is a number, its mean squared error there,
     standardised.
     """
     totals: dict[str, Tensor] = {}
-    for batch, encoding in program.encode(table):
+    ranks = ranks.for_rows(table.rows)
+    for batch, encoding in program.encode(part_of(table, ranks)):
         stated = batch.y_obs != table.classes
         cost = (encoding.heads.class_logits.argmax(-1) != batch.y_obs) & stated
         if encoding.heads.density is not None and batch.outcome is not None:
@@ -539,6 +620,7 @@ def held_out_scores(program: Program, table: Observed) -> dict[str, Tensor]:
         for name, values in sums.items():
             values = values if batch.weight is None else values * batch.weight
             totals[name] = totals.get(name, 0) + values.sum(-1, dtype=torch.float64)
+    ranks.add_up(list(totals.values()))
     stated_rows = totals.pop("stated").clamp(min=1 if table.weight is None else 1e-12)
     error = totals.pop("error") / stated_rows
     return {name: total / table.rows for name, total in totals.items()} | {"error": error}

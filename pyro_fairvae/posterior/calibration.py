@@ -11,6 +11,7 @@ import torch
 from pyro.ops.stats import split_gelman_rubin
 from torch import Tensor
 
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels import priors
 from pyro_fairvae.channels.channel import Channel
@@ -19,7 +20,7 @@ from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.nn.conditions import Conditions, by_form_alone
 from pyro_fairvae.posterior.channel_draws import ChannelDraws, Effects
 from pyro_fairvae.posterior.checking import check_withholding
-from pyro_fairvae.posterior.cross_fitting import cross_fit
+from pyro_fairvae.posterior.cross_fitting import CrossFitted, cross_fit
 from pyro_fairvae.posterior.ordered_stage import OrderedStage
 from pyro_fairvae.posterior.row_channel import RowChannel
 from pyro_fairvae.posterior.sampler import Bins, bin_tables, sample_channel
@@ -71,9 +72,24 @@ def calibrate(
     """
     # Scores only tell rows apart, so the networks can be trained as if nobody misstated.
     honest = [priors.channel(channel.name, channel.attributes, "truthful") for channel in channels]
-    of_groups, of_labels = channels
-    conditions = conditions_of(train, of_groups, settings, len(seeds))
+    conditions = conditions_of(train, channels[0], settings, len(seeds))
     fitted = cross_fit(train, (honest[0], honest[1]), settings, seeds, conditions=conditions)
+    return current().from_first(
+        lambda: _given_scores(train, channels, settings, seeds, draws, conditions, fitted)
+    )
+
+
+def _given_scores(
+    train: Observed,
+    channels: tuple[Channel, Channel],
+    settings: Settings,
+    seeds: Sequence[int],
+    draws: int,
+    conditions: Conditions | None,
+    fitted: CrossFitted,
+) -> dict[str, Calibrated]:
+    """:func:`calibrate` given cross-fitted scores."""
+    of_groups, of_labels = channels
     seed = derive_seed(seeds[0], 7)
     weights = None if train.weight is None else _for_tables(train.weight, seeds)
     labels = calibrate_scores(

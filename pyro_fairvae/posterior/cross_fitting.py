@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_fairvae.base.devices import fixed_order
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.base.seeds import derive_seed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.data.augmentation import altered
@@ -88,8 +89,9 @@ def cross_fit(
     its scores against those of the others. With ``conditions`` v, which has a member for each table, P(ã|a)
     is P(ã|a,v) with coefficients w, and with proxies u in ``train``, h is h(a|x,u). All networks are trained
     at once: those of all folds and, where members have separate rows, of all tables. ``seeds`` has one for
-    each table. A few epochs are too few for images, which therefore use the epochs, batch size and learning
-    rate of the fit itself, and one split.
+    each table. Processes that are :func:`~pyro_fairvae.base.ranks.joined` take their parts of each batch, and
+    of the rows to score. A few epochs are too few for images, which therefore use the epochs, batch size and
+    learning rate of the fit itself, and one split.
     """
     images = isinstance(train.columns, Pixels)
     if epochs is None:
@@ -145,6 +147,7 @@ def cross_fit(
     shortest = min(len(index) for index in outside)
     steps = min(shortest, max(LEAST_STEPS, round(shortest / most)))
     draw = np.random.default_rng([derive_seed(seeds[0], 5)])
+    ranks = current().for_rows(shortest // steps)
 
     def batches(_: int) -> tuple[Tensor, ...]:
         order = torch.stack([index[torch.from_numpy(draw.permutation(len(index))[:shortest]).to(device)]
@@ -152,18 +155,23 @@ def cross_fit(
         return order.tensor_split(steps, dim=-1)
 
     def loss(index: Tensor, _: float) -> Tensor:
-        batch = _rows_of(train, owner, index)
-        batch = replace(batch, x=altered(batch.x, train.columns, settings.augmentation))
+        drawn = index.shape[-1]
+        batch = _rows_of(train, owner, ranks.part(index))
+        x = altered(batch.x, train.columns, settings.augmentation, ranks, drawn if ranks.count > 1 else None)
+        batch = replace(batch, x=x)
         evidence = batch.mean(_evidence(networks, sites, channels, batch, withholding))
-        return -evidence if withholding is None else withholding.penalty() - evidence
+        evidence = evidence * (batch.rows / drawn)
+        return -evidence if withholding is None else withholding.penalty() / ranks.count - evidence
 
     with fixed_order():
-        minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch))
+        minimise(optimizer, loss, batches, epochs, lambda epoch: derive_seed(seeds[0], 8, epoch), ranks=ranks)
     scored = [
         _score(networks, train, fold, owner, folds, chunk)
-        for chunk in torch.arange(rows, device=device).split(rows_at_once(train.x))
+        for chunk in ranks.part(torch.arange(rows, device=device)).split(rows_at_once(train.x))
     ]
-    return CrossFitted(*(torch.cat(chunks, dim=1) for chunks in zip(*scored, strict=True)))
+    return CrossFitted(
+        *(ranks.whole(torch.cat(chunks, dim=1), rows, dim=1) for chunks in zip(*scored, strict=True))
+    )
 
 
 def _folds(rows: int, folds: int, seed: int, repeat: int) -> Tensor:

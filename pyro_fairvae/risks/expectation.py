@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pyro_fairvae.base.errors import choose, require
+from pyro_fairvae.base.ranks import ALONE, Ranks
 from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.risks.custom import CustomRisk
 from pyro_fairvae.risks.gaps import CellSums, ComposedRisk, Gaps
@@ -82,7 +83,12 @@ class ExpectedRisk:
     averaged; if none is possible, the risk is 0 and has no gradient.
 
     *A custom F* is evaluated on the draws themselves, so it has no memory and no expected form.
+
+    *Ranks* that have parts of a batch's rows add up their cell sums before these are remembered; for a custom
+    F they put together the rows themselves.
     """
+
+    ranks: Ranks = ALONE
 
     def __init__(
         self,
@@ -124,12 +130,18 @@ class ExpectedRisk:
         """
         predictions = self.relax(class_logits)
         if isinstance(self.risk, CustomRisk):
+            if noise is not None and self.ranks.count > 1:
+                predictions, imputed = (
+                    self.ranks.whole(rows, noise.rows, dim=1) for rows in (predictions, imputed.contiguous())
+                )
+                noise = noise.whole()
             return self._of_draws(self.risk, predictions.squeeze(-2), imputed, weight, noise)
         return self.of_sums(self.cell_sums(predictions, imputed, self.samples, noise, of_rows), weight)
 
     def of_sums(self, now: CellSums, weight: Tensor) -> Estimate:
         """The risk at sums (members, samples, …), which also update the memory."""
         assert isinstance(self.risk, ComposedRisk)
+        now = CellSums(self.ranks.total(now.mass), self.ranks.total(now.predicted))
         sums = self._remember(now)
         gaps = self.risk(sums)
         used = _used(gaps)
@@ -247,10 +259,10 @@ def draw_cell_sums(
 def _uniforms(imputed: Tensor, samples: int, noise: MemberNoise | None) -> Iterator[Tensor]:
     """``samples`` uniform numbers for every row, (members, some, rows) at a time."""
     members, rows = imputed.shape[:2]
-    at_once = max(1, DRAWN_AT_ONCE // rows)
+    at_once = max(1, DRAWN_AT_ONCE // (rows if noise is None else noise.rows or rows))
     for size in (min(at_once, samples - start) for start in range(0, samples, at_once)):
         if noise is not None:
-            yield noise.uniform((size, rows), imputed)
+            yield noise.uniform((size, rows), imputed, rows=1)
         else:
             yield torch.rand((members, size, rows), dtype=imputed.dtype, device=imputed.device)
 
@@ -297,7 +309,7 @@ def relaxed_cell_sums(
         repeated = finite.unsqueeze(1).expand(-1, samples, -1, -1)
         if noise is None:
             return functional.gumbel_softmax(repeated, tau=temperature, hard=True)
-        soft = ((repeated + noise.gumbel(repeated.shape[1:], finite)) / temperature).softmax(-1)
+        soft = ((repeated + noise.gumbel(repeated.shape[1:], finite, rows=1)) / temperature).softmax(-1)
         hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
         return hard + (soft - soft.detach())
 

@@ -79,7 +79,8 @@ class Batch:
     labels are imputed outside of the program, and ``imputed`` P(y, a | row), (…, rows, classes, groups),
     where groups are, too. ``outcome`` is y itself, standardised, where it is a number: ``y_obs`` then has its
     level, and rows with ∅ have 0 there. ``elbo_rows`` is the number of rows, the first ones, that the ELBO is
-    taken over; all unless given. ``possible`` are the (y, a) that these rows, which members share, leave
+    taken over; all unless given. ``whole`` is the number of rows of the batch of which these are the part of
+    one process, if they are. ``possible`` are the (y, a) that these rows, which members share, leave
     possible: the decoder is computed at those alone if it is given. ``weight`` is how much each row counts,
     shaped as ``y_obs``; 1 unless given.
     """
@@ -94,6 +95,7 @@ class Batch:
     outcome: Tensor | None = None
     possible: PossiblePairs | None = None
     weight: Tensor | None = None
+    whole: int | None = None
 
     @property
     def rows(self) -> int:
@@ -329,15 +331,27 @@ class Observed:
         return torch.arange(self.members, device=index.device).unsqueeze(-1), index
 
     def take(self, index: Tensor) -> Observed:
-        """The table of some rows, (rows,), where members share them."""
-        x = self.x.take(index) if isinstance(self.x, PixelRows) else self.x[index]
-        u = None if self.u is None else self.u[index]
-        outcome = None if self.outcome is None else self.outcome[index]
-        weight = None
-        if self.weight is not None:
-            weight = self.weight[index] / self.weight[index].mean()
+        """The table of some rows, (rows,), the same of each member; weights have the mean 1 again."""
+        taken = self.part(index)
+        if taken.weight is None:
+            return taken
+        return replace(taken, weight=taken.weight / taken.weight.mean(-1, keepdim=True))
+
+    def part(self, index: Tensor | slice) -> Observed:
+        """Some rows of the table, the same of each member, with the weights that they have in it."""
+        return self._of(index if self.members is None else (slice(None), index))
+
+    def take_members(self, members: Tensor) -> Observed:
+        """The table of some members; the same one where they share their rows."""
+        return self if self.members is None else self._of(members)
+
+    def _of(self, key: Any) -> Observed:
+        x = self.x.take(key) if isinstance(self.x, PixelRows) else self.x[key]
+        u, outcome, weight = (
+            None if value is None else value[key] for value in (self.u, self.outcome, self.weight)
+        )
         return replace(
-            self, x=x, y_obs=self.y_obs[index], a_obs=self.a_obs[index], u=u, outcome=outcome, weight=weight
+            self, x=x, y_obs=self.y_obs[key], a_obs=self.a_obs[key], u=u, outcome=outcome, weight=weight
         )
 
     def chunks(self) -> Iterator[Batch]:

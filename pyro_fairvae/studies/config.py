@@ -314,7 +314,7 @@ class TrainConfig:
         return flatten(dataclasses.asdict(self))
 
 
-def environment(device: torch.device) -> dict[str, str | int]:
+def environment(device: torch.device | str) -> dict[str, str | int]:
     """Device, threads and versions, on which the results of a run may depend besides its config."""
     versions: dict[str, str | int] = {
         "device": str(device),

@@ -18,7 +18,7 @@ from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.schema.documents import JobRecord, VersionMark
-from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work
+from pyro_fairvae.studies.pools import BACKENDS, Attempt, Cluster, Job, Pool, Work, WorkersDiedError
 
 Kept = TypeVar("Kept", VersionMark, JobRecord)
 
@@ -60,6 +60,7 @@ def run_jobs(
     version: str,
     backend: str = "local",
     workers: int | None = None,
+    cluster: Cluster | None = None,
     report: Report | None = None,
     progress: Callable[[Outcome, Left], None] | None = None,
 ) -> list[Outcome]:
@@ -67,7 +68,8 @@ def run_jobs(
 
     A job is ``work(job.config)`` in a worker process with one thread. Its record is in
     ``out/jobs/<key>.json`` as soon as it arrives, so a run that was stopped goes on where it was. A job
-    that fails does not stop the others; it is tried again the next time. ``progress`` is called
+    that fails does not stop the others; it is tried again the next time. ``cluster`` says where the cluster
+    of the backend ``ray`` is, and whether jobs take GPUs. ``progress`` is called
     after each job that is done here, not for those kept from before; ``report`` is told of the rest in words,
     and of these jobs, too, where there is no ``progress``.
     """
@@ -85,7 +87,7 @@ def run_jobs(
             say(f"{len(settled)} of {len(unique)} done before")
         if todo:
             with (
-                BACKENDS[backend](workers) as pool,
+                BACKENDS[backend](workers, cluster or Cluster()) as pool,
                 closing(_settle(todo, work, pool, files, say)) as outcomes,
             ):
                 for outcome in outcomes:
@@ -172,9 +174,9 @@ def _settle(
 ) -> Generator[Outcome, None, None]:
     """Outcomes as they come, whatever dies.
 
-    When a worker dies, so does its pool, and nobody says which job it was. As jobs begin in their order,
-    those under way are the first that wait. They are suspects, tried one at a time until one dies alone.
-    If none does, together they were too much, and there are half as many workers from then on.
+    When a worker dies, so does its pool, and, but for Ray, nobody says which job it was. As jobs begin in
+    their order, those under way are the first that wait. They are suspects, tried one at a time until one
+    dies alone. If none does, together they were too much, and there are half as many workers from then on.
     """
     waiting = {job.key: job for job in jobs}
     suspects: list[Job] = []
@@ -193,7 +195,7 @@ def _settle(
                 done = Attempt(key, None, _death(reason), time.perf_counter() - start)
                 yield files.write(waiting.pop(key), done)
             else:
-                suspects = list(waiting.values())[: pool.workers]
+                suspects = _suspects(reason, waiting, pool)
                 say(f"a worker died; the {len(suspects)} jobs under way are tried again one at a time")
         else:
             suspects = suspects[1:]
@@ -203,6 +205,13 @@ def _settle(
                     "each of them ran well alone, so together they probably lacked memory; "
                     f"at most {pool.workers} at a time from here on"
                 )
+
+
+def _suspects(reason: Exception, waiting: dict[str, Job], pool: Pool) -> list[Job]:
+    """The jobs of which one may have ended its worker."""
+    if isinstance(reason, WorkersDiedError):
+        return [waiting[key] for key in reason.jobs]
+    return list(waiting.values())[: pool.workers]
 
 
 def _death(reason: Exception) -> str:

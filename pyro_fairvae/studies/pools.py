@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import joblib
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from pyro_fairvae.base.errors import InputError, require
+from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.messages import first_line
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]  # from a config to a record, both of JSON types
@@ -82,8 +81,25 @@ class Pool:
     run: Callable[[Work, Sequence[Job], int], Generator[Attempt, None, None]]
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """Where a pool on a cluster is, and what its jobs need; a pool on this machine needs nothing of it."""
+
+    address: str | None = None  # None: that of $RAY_ADDRESS, or a cluster of this machine alone
+    device: str = "cpu"  # auto: a GPU if the cluster has some
+    gpus: float = 1.0  # the share of a GPU that a job takes, if any
+
+
+class WorkersDiedError(Exception):
+    """Workers died with their jobs, of which the keys, with the reasons, are ``jobs``."""
+
+    def __init__(self, jobs: Mapping[str, Exception]) -> None:
+        super().__init__(next(iter(map(str, jobs.values())), ""))
+        self.jobs = jobs
+
+
 @contextmanager
-def _local(workers: int | None) -> Iterator[Pool]:
+def _local(workers: int | None, _: Cluster) -> Iterator[Pool]:
     with warnings.catch_warnings():
         # Loky replaces a worker whose memory has grown; Parallel drops the tasks left by an interrupt.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
@@ -118,58 +134,14 @@ def _end_with(parent: int) -> None:
 
 
 @contextmanager
-def _ray(workers: int | None) -> Iterator[Pool]:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as reason:
-        raise InputError(
-            f"the backend 'ray' needs Ray ({first_line(reason)}): pip install 'pyro_fairvae[ray]', or use "
-            "'local'."
-        ) from reason
-    # Joblib passes a context that Ray ignores with a warning.
-    logging.getLogger("ray.util.multiprocessing").setLevel(logging.ERROR)
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-    address = os.environ.get("RAY_ADDRESS")
-    started = not ray.is_initialized()
-    if started and address:
-        try:
-            ray.init(**quiet)
-        except (ConnectionError, RuntimeError, ValueError) as reason:
-            raise InputError(
-                f"no Ray cluster answers at RAY_ADDRESS={address} ({first_line(reason)}); start it, "
-                "check that its token is set here, or unset RAY_ADDRESS."
-            ) from reason
-    elif started:
-        workers = workers or joblib.cpu_count()
-        ray.init(address="local", num_cpus=max(2, workers), include_dashboard=False, **quiet)
-    try:
-        cores = int(ray.cluster_resources().get("CPU", 0))
-        require(
-            cores >= max(2, workers or 0),
-            f"Ray has {cores} cores, but {max(2, workers or 0)} are needed; use fewer workers "
-            "(at least 2 cores are needed), or use the backend 'local'.",
-        )
-        register_ray()
-        yield Pool(workers or cores, (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError), _chunks)
-    except ray.exceptions.RayTaskError as reason:  # not from a job, which catches its own errors
-        raise InputError(
-            "a Ray worker could not start a job; every node needs this version of pyro_fairvae. "
-            f"{first_line(reason)}."
-        ) from reason
-    finally:
-        if started:
-            ray.shutdown()
+def _ray(workers: int | None, cluster: Cluster) -> Iterator[Pool]:
+    from pyro_fairvae.studies.ray_pool import ray_pool
+
+    with ray_pool(workers, cluster) as pool:
+        yield pool
 
 
-def _chunks(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[Attempt, None, None]:
-    """Attempts in chunks of ``at_once`` jobs, since Ray's backend returns lists and not generators."""
-    with joblib.parallel_config(backend="ray", ray_remote_args={"num_cpus": 1}):
-        parallel = joblib.Parallel(n_jobs=max(2, at_once), batch_size=1)
-    with parallel:
-        for first in range(0, len(jobs), at_once):
-            chunk = jobs[first : first + at_once]
-            yield from parallel(joblib.delayed(attempt)(work, job.key, job.config) for job in chunk)
-
-
-BACKENDS: dict[str, Callable[[int | None], AbstractContextManager[Pool]]] = {"local": _local, "ray": _ray}
+BACKENDS: dict[str, Callable[[int | None, Cluster], AbstractContextManager[Pool]]] = {
+    "local": _local,
+    "ray": _ray,
+}

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from pyro_fairvae import __version__
+from pyro_fairvae.base.devices import resolve_device
 from pyro_fairvae.base.documents import damage_in
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.files import write_frame, write_json
@@ -39,7 +40,7 @@ from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, check_simulated
 from pyro_fairvae.studies.faces import Faces, look_at_faces
 from pyro_fairvae.studies.jobs import Left, Outcome, duration, run_jobs
 from pyro_fairvae.studies.joint_fits import JointFit, rates
-from pyro_fairvae.studies.pools import BACKENDS, Job
+from pyro_fairvae.studies.pools import BACKENDS, Cluster, Job
 
 COMPARED = tuple(name for name, measure in MEASURES.items() if measure.compared)
 
@@ -158,20 +159,23 @@ def reproduce(
     data_dir: Path | None = None,
     backend: str = "local",
     workers: int | None = None,
+    cluster: Cluster | None = None,
     report: Report | None = None,
     progress: Callable[[Outcome, Left], None] | None = None,
 ) -> Reproduction:
     """Run the jobs of a grid that are not done yet, and gather the results of all jobs.
 
     ``out`` receives config.json, results.csv, recovery.csv and the folder of jobs. ``report`` is called
-    with an estimate of the time before the first jobs of a folder, and with each job that failed.
+    with an estimate of the time before the first jobs of a folder, and with each job that failed. On a
+    ``cluster`` the device is that of each node: ``auto`` is a GPU where the job was given one.
     """
     choose("backend", backend, BACKENDS)
     at_once = joblib.cpu_count() if workers is None else workers
     require(at_once >= 1, f"workers must be at least 1, got {at_once}.")
     say = report or (lambda words: None)
     with alone_in(out):
-        if report is not None and not (out / "jobs").exists():
+        here = cluster is None or device == "cpu"
+        if report is not None and here and not (out / "jobs").exists():
             say(in_words(config, estimate(config, at_once, device, data_dir), at_once))
         outcomes = run_jobs(
             all_jobs(config),
@@ -180,6 +184,7 @@ def reproduce(
             version=__version__,
             backend=backend,
             workers=workers,
+            cluster=cluster,
             report=report,
             progress=progress,
         )
@@ -216,7 +221,7 @@ def gather(config: ReproduceConfig, outcomes: Sequence[Outcome], device: str = "
         for outcome in reversed(outcomes)
         if outcome.record is not None and outcome.record["faces"]
     }
-    versions = environment(torch.device(device))
+    versions = environment(device)
     return Reproduction(config, versions, pd.DataFrame(lines), pd.DataFrame(recovered), faces, failures)
 
 
@@ -284,6 +289,7 @@ def cost_of(method: Method, weights: int) -> float:
 def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = None) -> dict[str, Any]:
     """Train a method on a split, then evaluate it; the test part is read only after training."""
     skip_validation()
+    device = str(resolve_device(device))
     method = METHODS[job["method"]]
     names = ("dataset", "label", "group", "rows", "side")
     data = DataConfig(**{name: job[name] for name in names}, level=job["level"] or LEVEL_OF_ALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyro_fairvae import __version__
 from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, csv_text, json_text, write_whole
 from pyro_fairvae.base.folders import alone_in, is_current_file
 from pyro_fairvae.base.options import build
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.base.seeds import derive_seed
-from pyro_fairvae.boosting.scores import folds_of, for_trunk
+from pyro_fairvae.boosting.scores import FOLDS, folds_of, for_trunk
 from pyro_fairvae.data import Complete, Splits, hide, split
 from pyro_fairvae.data.table_encoder import TableEncoder
 from pyro_fairvae.data.user_table import counted
@@ -24,6 +27,7 @@ from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.evaluation.members import evaluate_members, frontier_of, score_imputers
 from pyro_fairvae.inference import checkpoint
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
+from pyro_fairvae.inference.divided_members import check_same_rows
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settling import fit_to_targets
 from pyro_fairvae.inference.training import Progress, fit
@@ -72,24 +76,28 @@ def train_run(
     A checkpoint is written after each epoch; with ``resume`` a killed run continues from it to the same
     numbers, and a finished one is evaluated again. ``at_start`` is called with the number of epochs done
     before, ``progress`` after each epoch. A run that is overwritten stays until the new one is whole.
+
+    Processes that are :func:`~pyro_fairvae.base.ranks.joined` train together, each with the files of its own
+    machine; the first one alone uses the folder.
     """
     require(not (resume and overwrite), "resume continues a run and overwrite replaces it; give one of them.")
-    with alone_in(out):
-        state = _resume_state(config, out) if resume else None
-        if state is None and not overwrite:
-            # A run that was killed in its first epoch left only its config.
-            _check_free(out, allowed={CONFIG} if resume else set())
-        for name in FILES:
-            check_replaceable(out / name)
-        loaded = load_parts(config, data_dir)
+    ranks = current()
+    with alone_in(out) if ranks.is_first else nullcontext():
+        state = ranks.from_first(lambda: _checked_folder(config, out, resume, overwrite))
+        loaded = ranks.everywhere(lambda: load_parts(config, data_dir))
+        check_same_rows(ranks, (loaded.train, loaded.validation), config.flat(), __version__)
+        ranks.shares_members(FOLDS + 1 if config.targets else len(config.lambdas))
         parts, scores = for_trunk(loaded, config.settings, config.seed)
-        _open_folder(out, config, device, fresh=state is None)
+        if ranks.is_first:
+            _open_folder(out, config, device, fresh=state is None)
 
         if at_start is not None:
             at_start(0 if state is None else state["epoch"])
 
         def after_epoch(done: Progress) -> None:
-            checkpoint.save(out / CHECKPOINT, config.flat(), done.state())
+            reached = done.state()
+            if ranks.is_first:
+                checkpoint.save(out / CHECKPOINT, config.flat(), reached)
             if progress is not None:
                 progress(done)
 
@@ -97,7 +105,7 @@ def train_run(
         fold = folds_of(train, seed)
         imputer = None
         if config.targets or any(config.lambdas):
-            imputer = TreeImputer.learn(loaded.train, fold, settings, seed, scores)
+            imputer = ranks.from_first(lambda: TreeImputer.learn(loaded.train, fold, settings, seed, scores))
         imputation = None if imputer is None else imputer.learned
         if config.targets:
             fitted = fit_to_targets(
@@ -152,7 +160,8 @@ def train_run(
             RESULTS: json_text(results),
             POSTERIOR: json_text(posterior),
         }
-        model.save(out, overwrite=True, about=about)
+        if ranks.is_first:
+            model.save(out, overwrite=True, about=about)
         return RunResult(model, results, look_at_faces(fitted, parts.test, results["selected"]))
 
 
@@ -214,6 +223,17 @@ def load_parts(config: TrainConfig, data_dir: str | Path | None = None) -> Split
     table = config.data.table(config.seed, data_dir)
     config.settings.fairness.check(len(table.classes), len(table.groups))
     return split(table, config.data.missingness(), config.seed, config.data.proxies)
+
+
+def _checked_folder(config: TrainConfig, out: Path, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The state to resume from, if any; raises unless the folder may be written to."""
+    state = _resume_state(config, out) if resume else None
+    if state is None and not overwrite:
+        # A run that was killed in its first epoch left only its config.
+        _check_free(out, allowed={CONFIG} if resume else set())
+    for name in FILES:
+        check_replaceable(out / name)
+    return state
 
 
 def _resume_state(config: TrainConfig, out: Path) -> dict[str, Any] | None:

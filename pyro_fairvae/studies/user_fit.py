@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, json_text
 from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.messages import printable
+from pyro_fairvae.base.ranks import current
 from pyro_fairvae.base.seeds import check_seed
 from pyro_fairvae.data.coded_columns import is_missing
 from pyro_fairvae.data.row_weights import row_weights
@@ -98,11 +100,15 @@ def fit_table(
     model and a checkpoint of another fit are replaced. ``report`` is called with progress messages,
     ``report_gaps`` before fitting with words of label and groups that were read as gaps without being in
     ``missing``.
+
+    Processes that are :func:`~pyro_fairvae.base.ranks.joined` train together, each with the file of its own
+    machine; the first one alone audits, and writes to the folder.
     """
     require(0 <= holdout < 1, f"holdout must be within [0, 1), got {holdout}.", "holdout")
     check_seed(seed)
-    with alone_in(out):
-        check_free(out, overwrite)
+    ranks = current()
+    with alone_in(out) if ranks.is_first else nullcontext():
+        ranks.from_first(lambda: check_free(out, overwrite))
         say = report or (lambda words: None)
         model = FairSSVAEClassifier() if model is None else model
         named = {
@@ -114,9 +120,14 @@ def fit_table(
                     name not in drop and name not in (proxy_proba or {}).values() and name != weights,
                     f"{name!r} in {role} is also in drop, proxy_proba or weights; give each column one role.",
                 )
-        for name in (*MODEL, *ABOUT, CHECKPOINT):
-            check_replaceable(out / name, path)
-        table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba, weights)
+        if ranks.is_first:
+            for name in (*MODEL, *ABOUT, CHECKPOINT):
+                check_replaceable(out / name, path)
+        table = ranks.everywhere(
+            lambda: read_user_table(
+                path, label, groups, missing, values, drop, report_gaps, proxy_proba, weights
+            )
+        )
         if table.weights is not None:
             row_weights(table.weights, len(table.features), f"the column {weights!r} of weights")
         audited = random_share(len(table.features), holdout, seed)
@@ -126,10 +137,18 @@ def fit_table(
         counted = None if table.weights is None else table.weights[~audited]
         rows = (features, labels, stated, probabilities, counted)
         if isinstance(model, FairDecisions):
+            require(
+                ranks.count == 1,
+                f"boosted trees alone are fitted by one process, but there are {ranks.count}; start it "
+                "without torchrun, or fit a network.",
+                "estimator",
+            )
             model.fit(*rows)
         else:
             _resumed_fit(model, rows, out / CHECKPOINT, overwrite, say)
         model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
+        if not ranks.is_first:
+            return FittedTable(model, model.frontier_, None, int(audited.sum()))
         result = _audit_held_out(
             model, table.features[audited], table.label[audited], table.groups[audited],
             None if table.weights is None else table.weights[audited], say,
@@ -154,7 +173,8 @@ def _resumed_fit(
         if not overwrite:
             raise
         say("Discarding the checkpoint of another fit.")
-        checkpoint.unlink()
+        if current().is_first:
+            checkpoint.unlink()
         model.refit(*rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.seeds import MemberNoise
 from pyro_fairvae.inference.objective import FairELBO
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import ObjectiveWeights
@@ -18,13 +20,14 @@ from tests.support.small import small_settings, three_groups
 ROWS = 6
 
 
-class NoiseOfRows:
+class NoiseOfRows(MemberNoise):
     """The same normal numbers for a row wherever it stands in a batch."""
 
     def __init__(self, order: Tensor) -> None:
+        super().__init__([0, 0])
         self.order = order
 
-    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def normal(self, shape: Sequence[int], like: Tensor, rows: int | None = None) -> Tensor:
         numbers = torch.randn(2, ROWS, shape[-1], generator=torch.Generator().manual_seed(3)).to(like)
         return numbers[:, self.order[: shape[0]]]
 
@@ -41,7 +44,7 @@ def test_its_mean_over_all_choices_is_that_over_all_rows(prior: str) -> None:
         weights = ObjectiveWeights(elbo_weight=0.3, elbo_share=share)
         fair = FairELBO(table.rows, torch.zeros(2).double(), RiskLoss(settings.fairness), weights)
         batch = table.batch(order)
-        found = fair.evaluate(program.model, program.guide, batch, noise=NoiseOfRows(order))  # type: ignore[arg-type]
+        found = fair.evaluate(program.model, program.guide, batch, noise=NoiseOfRows(order))
         slopes = torch.autograd.grad(found.loss, parameters, allow_unused=True, materialize_grads=True)
         return (found.loss.detach(), *found.measured.parts.values(), *slopes)
 

@@ -22,6 +22,7 @@ from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.data.batches import batches
+from pyro_fairvae.data.block_orders import BlockOrders
 from pyro_fairvae.data.possible_pairs import PairsOfRows
 from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.objective import FairELBO
@@ -36,7 +37,7 @@ from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
 from pyro_fairvae.nn.densities import Mixture
 from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, check_of_numbers, propagate_labels
 from pyro_fairvae.schema.cells import Cell
-from pyro_fairvae.schema.observed import Batch, Imputation, Observed
+from pyro_fairvae.schema.observed import SAMPLED, Batch, Imputation, Observed
 
 
 def check_lambdas(lambdas: Sequence[float]) -> None:
@@ -174,6 +175,11 @@ def fit(
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
+        settings.fairness.labeller != "propagation" or not train.on_disk,
+        "labeller='propagation' needs the features of all rows in memory, but these rows are read from a "
+        "file; use labeller='head', or fit to rows in memory.",
+    )
+    require(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
@@ -227,7 +233,8 @@ class _Run:
     ) -> None:
         self.workers = workers
         self.outside: list[np.ndarray] | None = None  # rows that each member is trained on, if not all
-        if fold is not None:
+        self.blocks = BlockOrders.of(train, fold, len(seeds), settings.batch)
+        if fold is not None and self.blocks is None:
             self.outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(seeds))]
         self.device = torch.device(device)
         self.train = train.to(device, dtype)
@@ -275,13 +282,11 @@ class _Run:
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
             program = self.program.with_state(chosen)
-            refine_channels(
-                program,
-                self.train,
-                self._noise(2),
-                self.settings.channel_steps,
-                label=None if self.imputation is None else self.imputation.label,
-            )
+            seen = self.train.sampled()
+            label = None if self.imputation is None else self.imputation.label
+            if label is not None and self.train.on_disk:
+                label = label[:: self.train.every(SAMPLED)]
+            refine_channels(program, seen, self._noise(2), self.settings.channel_steps, label=label)
             chosen = _copy(program.state(), self.device)
         adjustment = None
         if self.train.number is None:
@@ -343,17 +348,17 @@ class _Run:
         sums: dict[str, Tensor] = {}
         noise = self._noise(3)
         draws = SeededDraws(derive_seed(self.seeds[0], self.epoch, 1))  # of augmentation
-        order = self._order().tensor_split(self.steps, dim=-1)
+        order = self._steps()
         batches = self._batches(order)
         for step, index in enumerate(order):
-            done = (self.epoch + step / self.steps) / self.settings.epochs
+            done = (self.epoch + step / len(order)) / self.settings.epochs
             with draws.held():
                 measured = self.svi.step(self._with_imputations(next(batches), index), done, noise)
             columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
             columns |= dict(zip(self.cells, measured.cells.unbind(-1), strict=True))
             for name, column in columns.items():
                 sums[name] = sums.get(name, 0) + column
-        return {name: total / self.steps for name, total in sums.items()}
+        return {name: total / len(order) for name, total in sums.items()}
 
     def _noise(self, purpose: int) -> MemberNoise:
         """This epoch's noise for a purpose."""
@@ -386,7 +391,8 @@ class _Run:
 
     def _pairs_of_rows(self) -> PairsOfRows | None:
         """Finds the (y, a) that rows leave possible, where not all are and members share rows."""
-        if self.train.members is not None or self.outside is not None or self.train.number is not None:
+        apart = self.outside is not None or (self.blocks is not None and self.blocks.fold is not None)
+        if self.train.members is not None or apart or self.train.number is not None:
             return None
         model = self.program.model
         pairs = PairsOfRows(self.train, model.channel_a, model.channel_y)
@@ -399,6 +405,12 @@ class _Run:
             return batch
         members = torch.arange(len(self.propagated_labels), device=index.device).unsqueeze(-1)
         return replace(batch, propagated_labels=self.propagated_labels[members, index])
+
+    def _steps(self) -> Sequence[Tensor]:
+        """The rows of each of this epoch's steps."""
+        if self.blocks is not None:
+            return self.blocks.of_epoch(derive_seed(self.seeds[0], self.epoch, 0), self.train.x.device)
+        return self._order().tensor_split(self.steps, dim=-1)
 
     def _order(self) -> Tensor:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""

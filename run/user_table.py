@@ -26,6 +26,7 @@ from pyro_fairvae.estimator.table_classifier import WithholdingWarning
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.storage.model_folder import MODEL, RUN
 
+TABLES = "CSV, TSV (also .gz) or Parquet file, or a folder of Parquet files"
 Estimator = FairSSVAEClassifier | FairDecisions | FairSSVAERegressor
 
 
@@ -33,7 +34,7 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """Add MODEL, DATA (``several`` files), and the flags that choose the member that decides."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder written by fairvae fit or train")
     many: dict[str, Any] = {"nargs": "+"} if several else {}
-    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file", **many)
+    parser.add_argument("data", type=Path, metavar="DATA", help=TABLES, **many)
     member = parser.add_mutually_exclusive_group()
     member.add_argument(
         "--lambda",

@@ -1,8 +1,8 @@
 """Orders of the rows of a mapped file: blocks at random, and rows at random within some blocks at a time.
 
 An order of all rows would take eight bytes a row, and more for each member with rows of its own. Blocks of
-neighbouring rows are drawn in random order instead, and those of a window are mixed: a batch has rows from all
-over the file, memory does not grow with the rows, and a window's rows are read from neighbouring places.
+neighbouring rows are drawn in random order instead, and those of a window are mixed: a batch has rows from
+all over the file, memory does not grow with the rows, and rows are read from neighbouring places.
 """
 
 from __future__ import annotations

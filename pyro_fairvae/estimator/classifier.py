@@ -42,7 +42,7 @@ from pyro_fairvae.inference.settling import check_refined
 from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.risks import RISKS
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import SAMPLED, Observed
 from pyro_fairvae.storage.stored_model import StoredModel, restoring
 
 
@@ -279,6 +279,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         )
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
+        validation = validation.sampled()
         settings = self._settings(train.rows, table.encoder.columns)
         if targets:
             check_refined(settings.fairness)
@@ -289,13 +290,16 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             "share": self.validation_fraction, "rows": table.digest(),
         }  # fmt: skip
         fold = folds_of(train, seed)
+        grown, own = train.sampled(), fold[:: train.every(SAMPLED)] if train.on_disk else fold
         self.scores_: BoostedScores | None = None
         if chosen_trunk(train.columns, settings).scores:
-            self.scores_ = BoostedScores.learn(train, fold, seed)
+            self.scores_ = BoostedScores.learn(grown, own, seed)
         imputer = None
         if targets or any(lambdas):
-            imputer = TreeImputer.learn(train, fold, settings, seed, self.scores_)
+            imputer = TreeImputer.learn(grown, own, settings, seed, self.scores_)
         cells = None if imputer is None else imputer.joint(validation)
+        imputation = None if imputer is None else imputer.of_training(train, fold, bool(targets))
+        del grown
         if self.scores_ is not None:
             train, validation = self.scores_.to_learned(train, fold), self.scores_.to_table(validation)
         self.fit_ = self._train(
@@ -308,7 +312,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             seed,
             device,
             config,
-            None if imputer is None else imputer.learned,
+            imputation,
         )
         self.encoder_, self.classes_, self.attributes_ = table.encoder, table.classes, table.attributes
         self.proxy_encoder_ = table.proxies

@@ -36,7 +36,7 @@ from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
 from pyro_fairvae.schema.number_outcome import NumberOutcome
-from pyro_fairvae.schema.observed import Columns, Imputation, Observed
+from pyro_fairvae.schema.observed import SAMPLED, Columns, Imputation, Observed
 from pyro_fairvae.storage.contents import fit_content
 from pyro_fairvae.storage.stored_model import StoredModel, load_model
 
@@ -167,8 +167,11 @@ class NetworkEstimator(TableEstimator):
             reason = "no training row states a group"
         calibrated = withholding if wanted else None
         if calibrated is None and wanted and not reason:
-            calibrated = calibrate_fit(self.fit_, train, [seed])
+            calibrated = calibrate_fit(self.fit_, train.sampled(), [seed])
         posterior = summarise(self.fit_, calibrated)
+        if calibrated is not None and train.on_disk and train.rows > SAMPLED:
+            seen = math.ceil(train.rows / train.every(SAMPLED))
+            posterior["describes"] += f", from {seen} evenly spaced rows of {train.rows}"
         if wanted and reason:
             posterior["describes"] += ", which are taken as certain: intervals are too narrow"
             posterior["warnings"].append(

@@ -25,6 +25,7 @@ from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import ABOUT, AUDIT, MODEL, check_free
+from pyro_fairvae.studies.streamed_fit import STREAMING, StreamedUserTable, streams
 
 ReportGaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the rows of each word in it
 
@@ -80,6 +81,7 @@ def fit_table(
     holdout: float = 0.2,
     seed: int = 0,
     overwrite: bool = False,
+    streaming: str = STREAMING[0],
     report: Callable[[str], None] | None = None,
     report_gaps: ReportGaps | None = None,
 ) -> FittedTable:
@@ -90,7 +92,8 @@ def fit_table(
     column with the probability of each group; these are not features either. ``holdout`` is the share of rows
     that are only audited; ``seed`` draws them, and is the model's ``random_state``. An interrupted fit
     continues from the checkpoint in ``out`` when called again with the same arguments; with ``overwrite``, a
-    model and a checkpoint of another fit are replaced. ``report`` is called with progress messages,
+    model and a checkpoint of another fit are replaced. With ``streaming`` rows of Parquet stay on disk
+    (:mod:`.streamed_fit`), by default where they are many. ``report`` is called with progress messages,
     ``report_gaps`` before fitting with words of label and groups that were read as gaps without being in
     ``missing``.
     """
@@ -111,9 +114,21 @@ def fit_table(
                 )
         for name in (*MODEL, *ABOUT, CHECKPOINT):
             check_replaceable(out / name, path)
+        model.set_params(random_state=seed)
+        if streams(path, streaming, model, proxy_proba, say):
+            check_column_roles(label, groups, drop)
+            rows = StreamedUserTable.open(path, label, groups, missing, drop, holdout, seed)
+            if isinstance(model, FairDecisions):
+                model.fit(*rows.sample(say))
+            else:
+                _resumed_fit(model, rows.learned(model, say), out / CHECKPOINT, overwrite, say)
+            model.source_ = rows.source | {"values": list(values), "proxy_proba": {}} | named
+            result = _audit_held_out(model, *rows.held_out(say), say)
+            _save(model, out, overwrite, result)
+            rows.discard()
+            return FittedTable(model, model.frontier_, result, int(rows.audited.sum()))
         table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
         audited = random_share(len(table.features), holdout, seed)
-        model.set_params(random_state=seed)
         features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
         probabilities = None if table.probabilities is None else table.probabilities[~audited]
         if isinstance(model, FairDecisions):
@@ -124,9 +139,18 @@ def fit_table(
         result = _audit_held_out(
             model, table.features[audited], table.label[audited], table.groups[audited], say
         )
-        about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
-        model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
+        _save(model, out, overwrite, result)
         return FittedTable(model, model.frontier_, result, int(audited.sum()))
+
+
+def _save(
+    model: FairSSVAEClassifier | FairDecisions | FairSSVAERegressor,
+    out: Path,
+    overwrite: bool,
+    result: Audit | NumberAudit | None,
+) -> None:
+    about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
+    model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
 
 
 def _resumed_fit(
@@ -159,14 +183,8 @@ def read_user_table(
     proxy_proba: Mapping[str, str] | None = None,
 ) -> UserTable:
     """Read a table and split its columns into label, groups, features and probabilities of groups."""
-    require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
-    for name in drop:
-        require(
-            name not in (label, *groups),
-            f"{name!r} is the label or a group, which are never features; leave it out of drop.",
-            "drop",
-        )
     given = proxy_proba or {}
+    check_column_roles(label, groups, drop)
     for name in given.values():
         require(
             name not in (label, *groups, *drop),
@@ -186,6 +204,17 @@ def read_user_table(
     require(features.shape[1] > 0, f"{path} has no columns left to use as features.")
     by_group = probabilities.set_axis(list(given), axis=1) if given else None
     return UserTable(path, labels, stated, features, list(missing), list(values), by_group)
+
+
+def check_column_roles(label: str, groups: Sequence[str], drop: Sequence[str]) -> None:
+    """Raise unless every column has one role."""
+    require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
+    for name in drop:
+        require(
+            name not in (label, *groups),
+            f"{name!r} is the label or a group, which are never features; leave it out of drop.",
+            "drop",
+        )
 
 
 def unasked_gaps(

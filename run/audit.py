@@ -22,10 +22,11 @@ import pandas as pd
 from pyro_fairvae.run.user_table import (
     Estimator,
     add_model,
+    chosen_model,
     features_of,
     listed,
-    open_model,
     reading_of,
+    sample_for,
     warnings_in_words,
     withholding_depends_on,
 )
@@ -40,6 +41,7 @@ from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.report.text import check_in_words
+from pyro_fairvae.studies.streamed_fit import AUDITED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confidence", type=float, default=0.9, metavar="X", help="level of intervals (default: %(default)s)"
     )
+    parser.add_argument(
+        "--most-rows", type=int, default=AUDITED, metavar="N",
+        help="audit so many rows of Parquet, drawn at random, if there are more (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the audit")
 
 
@@ -110,10 +116,11 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.local_law_144 != "scores" or arguments.scores is not None,
         "scoring rates need scores: name their column by --scores.",
     )
-    model, table = open_model(arguments, named)
+    model = chosen_model(arguments)
+    table, sampled = sample_for(model, arguments.data, named, arguments.most_rows)
     labels, decided, stated = roles_of(arguments, model, table)
     if isinstance(model, FairSSVAERegressor):
-        _audit_numbers(arguments, model, labels, decided, stated)
+        _audit_numbers(arguments, model, labels, decided, stated, sampled)
         return
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
@@ -131,6 +138,8 @@ def run(arguments: argparse.Namespace) -> None:
             pos_label=arguments.pos_label,
             scores=scores.iloc[:, 0] if arguments.scores else None,
         )
+        if sampled is not None:
+            result = replace(result, notes=(sampled, *result.notes))
         if arguments.local_law_144 is not None:
             law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
             result = replace(result, local_law=law)
@@ -153,6 +162,7 @@ def _audit_numbers(
     outcomes: pd.Series,
     predicted: pd.Series,
     stated: pd.DataFrame,
+    sampled: str | None,
 ) -> None:
     """Print, and keep, an audit of predicted numbers."""
     of_classes = ("scores", "local_law_144", "sensitivity", "pos_label", "withholding_depends_on")
@@ -166,6 +176,8 @@ def _audit_numbers(
     )
     known = model.attributes_ if model.knows_groups_ and not arguments.group else None
     result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=arguments.confidence)
+    if sampled is not None:
+        result = replace(result, notes=(sampled, *result.notes))
     if arguments.out is not None:
         write_sealed(arguments.out, result.to_dict())
     print(result)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class ParquetRows:
     names: tuple[str, ...]
     missing: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
+    types: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of pyarrow
 
     @staticmethod
     def open(where: Path, missing: Sequence[str] = ()) -> ParquetRows:
@@ -53,7 +54,8 @@ class ParquetRows:
                     names = tuple(map(str, empty.columns))
             _check_schema(files[0], first, path, schema)
         require(rows > 0, f"{where} has no rows.")
-        return ParquetRows(where, files, rows, names, tuple(missing))
+        types = dict(zip(first.names, first.types, strict=True))
+        return ParquetRows(where, files, rows, names, tuple(missing), types=types)
 
     def only(self, columns: Sequence[str]) -> ParquetRows:
         """The same rows, of which some columns are read."""
@@ -73,10 +75,18 @@ class ParquetRows:
 
     def frame(self, batch: Any) -> pd.DataFrame:
         """A batch as a table, with its gaps."""
+        return self.with_gaps(self._stored(batch))
+
+    def _stored(self, batch: Any) -> pd.DataFrame:
+        """A batch as a table, with null as its only gap."""
         with _readable(self.where):
             for column in batch.columns:
                 column.validate(full=True)
             table: pd.DataFrame = batch.to_pandas().rename(columns=str).reset_index(drop=True)
+        return table
+
+    def with_gaps(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A table in which ``missing`` words are gaps, too."""
         if not self.missing:
             return table
         return pd.DataFrame(
@@ -87,6 +97,11 @@ class ParquetRows:
         """The number of the first row, and some rows as a table."""
         for first, batch in self.pieces(rows):
             yield first, self.frame(batch)
+
+    def stored(self, rows: int = AT_ONCE) -> Iterator[tuple[int, pd.DataFrame]]:
+        """As :meth:`frames`, with null as the only gap."""
+        for first, batch in self.pieces(rows):
+            yield first, self._stored(batch)
 
     def chosen(self, mask: np.ndarray) -> pd.DataFrame:
         """Some of the rows as one table; batches without such rows are not converted."""

@@ -90,7 +90,7 @@ def read_for(model: Estimator, data: Path, names: Sequence[str] = ()) -> pd.Data
 def sample_for(
     model: Estimator, data: Path, names: Sequence[str], most: int
 ) -> tuple[pd.DataFrame, str | None]:
-    """As :func:`read_for`; of Parquet with more rows, ``most`` drawn at random, and what this was in words."""
+    """As :func:`read_for`; of Parquet with more rows ``most`` drawn at random, and what was done in words."""
     require(most >= 1, f"--most-rows must be at least 1, got {most}.")
     if is_parquet(data):
         rows = ParquetRows.open(data, reading_of(model).get("missing", ()))

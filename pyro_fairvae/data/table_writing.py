@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,8 +38,13 @@ def writing_table(path: Path, types: Mapping[str, Any]) -> Iterator[Write]:
     """
     with writing_whole(path) as file:
         writer = _Parquet(file, types) if ending_of(path) == ENDING else _Text(file)
-        yield writer.write
-        writer.close()
+        try:
+            yield writer.write
+            writer.close()
+        except BaseException:
+            with suppress(Exception):  # what is wrong with the file has been raised already
+                writer.close()
+            raise
 
 
 class _Text:

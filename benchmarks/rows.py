@@ -1,10 +1,10 @@
 """What fits and predictions of large tables on disk cost: seconds and peak memory as rows grow.
 
 Synthetic Parquet of 20 columns (12 numbers, 8 categories), a label and a group that two in five withhold is
-written for each size, some rows at a time. Each fit, of 5 epochs and with an audit, and each prediction of all
-rows runs in a process of its own. Memory is RssAnon of /proc/self/status, read every 50 ms: what the process
-holds itself, without the pages of the mapped file, which the system drops when others need memory. The exponent
-is the slope of log seconds by log rows from one size to the next.
+written for each size, some rows at a time. Each fit, of 5 epochs and with an audit, and each prediction of
+all rows runs in a process of its own. Memory is RssAnon of /proc/self/status, read every 50 ms: what the
+process holds itself, without the pages of the mapped file, which the system drops when others need memory.
+The exponent is the slope of the logarithm of processor seconds by that of rows from one size to the next.
 
   python benchmarks/rows.py
   python benchmarks/rows.py --rows 100000 300000 1000000 3000000 --threads 2
@@ -71,11 +71,12 @@ def fit(path: Path, out: Path, epochs: int, streaming: str, targets: bool) -> No
 def predict(path: Path, out: Path) -> None:
     from pyro_fairvae.run.__main__ import main
 
-    main(["predict", str(out), str(path), "--out", str(out.parent / "decisions.parquet"), "--quiet"])
+    if main(["predict", str(out), str(path), "--out", str(out.parent / "decisions.parquet")]):
+        raise SystemExit("the prediction failed.")
 
 
-def measured(work: Callable[..., None], *arguments: Any, threads: int = 1) -> tuple[float, float, float]:
-    """Seconds, peak RssAnon and, at that time, RssFile in MB, of a new process."""
+def measured(work: Callable[..., None], *arguments: Any, threads: int = 1) -> tuple[float, ...]:
+    """Seconds, those of the processor, peak RssAnon and, at that time, RssFile in MB, of a new process."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_run, args=(queue, work, arguments, threads))
@@ -83,14 +84,14 @@ def measured(work: Callable[..., None], *arguments: Any, threads: int = 1) -> tu
     process.join()
     if process.exitcode:
         raise SystemExit(f"a process failed with exit code {process.exitcode}.")
-    found: tuple[float, float, float] = queue.get()
+    found: tuple[float, ...] = queue.get()
     return found
 
 
 def _run(queue: Any, work: Callable[..., None], arguments: tuple[Any, ...], threads: int) -> None:
+    import pyro_fairvae.run.predict
     import torch
 
-    import pyro_fairvae.run.predict
     import pyro_fairvae.studies.user_fit  # noqa: F401  (imports are not counted in the seconds)
 
     torch.set_num_threads(threads)
@@ -105,12 +106,12 @@ def _run(queue: Any, work: Callable[..., None], arguments: tuple[Any, ...], thre
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     work(*arguments)
-    seconds = time.perf_counter() - start
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
     done.set()
     watcher.join()
-    queue.put((seconds, *peak))
+    queue.put((seconds, busy, *peak))
 
 
 def main() -> None:
@@ -124,8 +125,10 @@ def main() -> None:
     parser.add_argument("--lambdas", action="store_true", help="two members with λ in place of targets")
     parser.add_argument("--folder", type=Path, help="for the files (default: a temporary one)")
     arguments = parser.parse_args()
-    print(f"{NUMBERS + len(SIZES)} columns, {arguments.epochs} epochs, {arguments.threads} threads, streaming "
-          f"{arguments.streaming}; MB are of RssAnon, without the mapped file")  # fmt: skip
+    print(
+        f"{NUMBERS + len(SIZES)} columns, {arguments.epochs} epochs, {arguments.threads} thread(s), "
+        f"streaming {arguments.streaming}; MB are of RssAnon, without the mapped file"
+    )
     before: dict[str, tuple[int, float]] = {}
     for rows in arguments.rows:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
@@ -141,14 +144,16 @@ def main() -> None:
                 ),
                 "predict": measured(predict, *fitted, threads=arguments.threads),
             }  # fmt: skip
-        for what, (seconds, memory, mapped) in costs.items():
-            line = f"{what:8s} {rows:9,} rows ({size:6.0f} MB of Parquet) {seconds:8.1f} s {memory:7.0f} MB"
-            line += f"   ({mapped:5.0f} MB of mapped pages)"
+        for what, (seconds, busy, memory, mapped) in costs.items():
+            line = (
+                f"{what:8s} {rows:9,} rows ({size:4.0f} MB of Parquet) {busy:7.1f} s of the processor "
+                f"({seconds:7.1f} s passed) {memory:6.0f} MB ({mapped:5.0f} MB of mapped pages)"
+            )
             if what in before:
                 smaller, of_smaller = before[what]
-                line += f"   exponent {math.log(seconds / of_smaller) / math.log(rows / smaller):5.2f}"
+                line += f"   exponent {math.log(busy / of_smaller) / math.log(rows / smaller):5.2f}"
             print(line, flush=True)
-            before[what] = rows, seconds
+            before[what] = rows, busy
 
 
 if __name__ == "__main__":

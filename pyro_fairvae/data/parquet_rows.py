@@ -43,7 +43,8 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         files = _files_of(where)
-        rows, first, names = 0, None, ()
+        rows, names = 0, list[str]()
+        first: Any = None
         for path in files:
             with _readable(path), pq.ParquetFile(path) as file:
                 rows += file.metadata.num_rows
@@ -51,11 +52,11 @@ class ParquetRows:
                 if first is None:
                     first = schema
                     empty = schema.empty_table().to_pandas()  # without columns that hold an index
-                    names = tuple(map(str, empty.columns))
+                    names += map(str, empty.columns)
             _check_schema(files[0], first, path, schema)
         require(rows > 0, f"{where} has no rows.")
         types = dict(zip(first.names, first.types, strict=True))
-        return ParquetRows(where, files, rows, names, tuple(missing), types=types)
+        return ParquetRows(where, files, rows, tuple(names), tuple(missing), types=types)
 
     def only(self, columns: Sequence[str]) -> ParquetRows:
         """The same rows, of which some columns are read."""

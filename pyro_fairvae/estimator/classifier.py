@@ -20,12 +20,18 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import flatten
 from pyro_fairvae.boosting.scores import BoostedScores, folds_of
 from pyro_fairvae.channels.priors import sketched_channel
+from pyro_fairvae.data.streamed_table import StreamedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import check_targets, default_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.estimator.network_estimator import NetworkEstimator, weights_of
 from pyro_fairvae.estimator.state import restore_estimator
-from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import (
+    GivenStream,
+    GivenTable,
+    TableClassifier,
+    WithholdingWarning,
+)
 from pyro_fairvae.estimator.validation import (
     random_seed,
 )
@@ -269,7 +275,11 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
                     stacklevel=4,
                 )
             targets, lambdas = (), (0.0,)
-        given = self._given_table(X, y, sensitive_features, proxy_proba)
+        given: GivenTable | GivenStream
+        if isinstance(X, StreamedTable):  # whose label and groups are named alone
+            given = self._given_stream(X)
+        else:
+            given = self._given_table(X, y, sensitive_features, proxy_proba)
         device = resolve_device(self.device)
         table = given.coded
         seed = random_seed(self.random_state)

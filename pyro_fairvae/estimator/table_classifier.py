@@ -176,12 +176,8 @@ class TableEstimator(BaseEstimator):
         model = self._as_fitted()
         return stored_model(model, model._decider())
 
-    def _given_table(
-        self, X: Any, y: Any, sensitive_features: Any, proxy_proba: Any
-    ) -> GivenTable | GivenStream:
+    def _given_table(self, X: Any, y: Any, sensitive_features: Any, proxy_proba: Any) -> GivenTable:
         """What ``fit`` was given, checked and coded."""
-        if isinstance(X, StreamedTable):
-            return self._given_stream(X)
         if y is None:
             raise InputError("requires y to be passed, but the target y is None.")
         X, y, sensitive_features, proxy_proba = in_one_order(

@@ -50,7 +50,7 @@ from pyro_fairvae.report import (
 from pyro_fairvae.risks import NUMBER_RISKS
 from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.studies.config import TrainConfig
-from pyro_fairvae.studies.streamed_fit import IN_MEMORY, STREAMING
+from pyro_fairvae.studies.streamed_fit import AUDITED, IN_MEMORY, STREAMING
 from pyro_fairvae.studies.user_fit import fit_table
 
 
@@ -128,7 +128,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--holdout", type=float, default=0.2, metavar="X",
-        help="share of rows that are only audited (default: %(default)s)",
+        help="share of rows that are only audited, of rows on disk at most "
+        f"{AUDITED:,} (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N",

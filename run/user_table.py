@@ -131,6 +131,11 @@ def check_writable(path: Path, model: Path, *read: Path) -> None:
 
     Files of the model and others that are ``read`` are not replaced.
     """
+    for other in read:
+        require(
+            not other.is_dir() or path.resolve().parent != other.resolve(),
+            f"cannot write {path}: it would be a file of the table {other}; name another folder.",
+        )
     check_replaceable(path, *read, *(model / name for name in (*MODEL, *RUN, CHECKPOINT)))
     try:
         tempfile.TemporaryFile(dir=path.parent).close()

@@ -23,6 +23,7 @@ from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.streamed_table import StreamedTable
 from pyro_fairvae.data.table_encoder import names_of
 from pyro_fairvae.data.table_files import is_parquet, take_columns
+from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.schema.observed import SAMPLED
 
@@ -77,13 +78,13 @@ def _not_streamed(model: Any, proxy_proba: Mapping[str, str] | None) -> str:
 
 @dataclass(frozen=True)
 class StreamedUserTable:
-    """A user's table on disk, of which some rows are audited alone."""
+    """A user's table on disk, split into label, groups and features."""
 
     rows: ParquetRows
     label: str
     groups: tuple[str, ...]
     features: tuple[str, ...]
-    audited: np.ndarray
+    values: tuple[str, ...]
     _learned: list[StreamedTable] = field(default_factory=list)
 
     @staticmethod
@@ -92,9 +93,8 @@ class StreamedUserTable:
         label: str,
         groups: Sequence[str],
         missing: Sequence[str],
+        values: Sequence[str],
         drop: Sequence[str],
-        holdout: float,
-        seed: int,
     ) -> StreamedUserTable:
         """The table, none of whose rows is read; raises unless it has the columns that are named."""
         rows = ParquetRows.open(path, missing)
@@ -103,9 +103,7 @@ class StreamedUserTable:
             take_columns(names, given, what)
         features = tuple(name for name in rows.names if name not in (label, *groups, *drop))
         require(bool(features), f"{path} has no columns left to use as features.")
-        audited = random_share(rows.rows, min(holdout, AUDITED / rows.rows), seed)
-        require(not audited.all(), f"{path} has no rows left to fit; give a smaller holdout.")
-        return StreamedUserTable(rows, label, tuple(groups), features, audited)
+        return StreamedUserTable(rows, label, tuple(groups), features, tuple(values))
 
     @property
     def source(self) -> dict[str, object]:
@@ -114,46 +112,48 @@ class StreamedUserTable:
             "label": self.label,
             "groups": list(self.groups),
             "missing": list(self.rows.missing),
+            "values": list(self.values),
             "data": printable(self.rows.where.name),
         }
 
-    def learned(self, model: Any, say: Say) -> tuple[Any, ...]:
-        """The arguments of a fit to all rows, which stay on disk."""
+    def audited(self, holdout: float, seed: int) -> np.ndarray:
+        """Which rows are only audited, :data:`AUDITED` at most."""
+        return random_share(self.rows.rows, min(holdout, AUDITED / self.rows.rows), seed)
+
+    def fitted(self, rows: np.ndarray, model: Any, say: Say) -> tuple[Any, ...]:
+        """The arguments of a fit to some of the rows, which stay on disk.
+
+        Of boosted trees by themselves, which would have no use for more, those of a part of them in memory.
+        """
+        count = int(rows.sum())
+        if isinstance(model, FairDecisions):
+            kept = np.zeros_like(rows)
+            kept[np.flatnonzero(rows)[:: -(-count // SAMPLED)]] = True
+            if kept.sum() < count:
+                say(f"Boosted trees are grown on {kept.sum()} evenly spaced rows of {count}.")
+            return self.some(kept)
         table = StreamedTable.learn(
             self.rows,
             self.label,
             self.groups,
             self.features,
-            self.audited,
+            ~rows,
             model.missing_values,
             model.group_levels,
             show=model.verbose > 0,
         )
         self._learned.append(table)
-        if table.rows > SAMPLED:
+        if count > SAMPLED:
             say(
-                f"{table.rows} rows stay on disk; networks see all of them, and boosted trees, imputations "
-                f"and who withholds are learned from {SAMPLED} of them at most."
+                f"{count} rows stay on disk; networks see all of them, and boosted trees, imputations and "
+                f"who withholds are learned from {SAMPLED} of them at most."
             )
         return table, self.label, self.groups
 
-    def sample(self, say: Say) -> tuple[pd.DataFrame, pd.Series, pd.DataFrame]:
-        """Features, label and groups of evenly spaced rows, for a model that has no use for more."""
-        fitted = np.flatnonzero(~self.audited)
-        kept = fitted[:: -(-len(fitted) // SAMPLED)]
-        if len(kept) < len(fitted):
-            say(f"Boosted trees are grown on {len(kept)} evenly spaced rows of {len(fitted)}.")
-        return self._columns(kept)
-
-    def held_out(self, say: Say) -> tuple[pd.DataFrame, pd.Series, pd.DataFrame]:
-        """The same of the rows that are audited."""
-        return self._columns(np.flatnonzero(self.audited))
-
-    def _columns(self, rows: np.ndarray) -> tuple[pd.DataFrame, pd.Series, pd.DataFrame]:
-        chosen = np.zeros(self.rows.rows, dtype=bool)
-        chosen[rows] = True
+    def some(self, rows: np.ndarray) -> tuple[pd.DataFrame, pd.Series, pd.DataFrame]:
+        """Features, label and groups of some rows, in memory."""
         only = self.rows.only(list(dict.fromkeys([self.label, *self.groups, *self.features])))
-        table = only.chosen(chosen)
+        table = only.chosen(rows)
         return table[list(self.features)], table[self.label], table[list(self.groups)]
 
     def discard(self) -> None:

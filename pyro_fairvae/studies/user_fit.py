@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, NumberAudit, audit, audit_numbers
@@ -55,6 +56,21 @@ class UserTable:
             "values": self.values,
             "data": printable(self.path.name),
         }
+
+    def audited(self, holdout: float, seed: int) -> np.ndarray:
+        """Which rows are only audited."""
+        return random_share(len(self.features), holdout, seed)
+
+    def fitted(self, rows: np.ndarray, model: object, say: Callable[[str], None]) -> tuple[Any, ...]:
+        """The arguments of a fit to some of the rows."""
+        return *self.some(rows), None if self.probabilities is None else self.probabilities[rows]
+
+    def some(self, rows: np.ndarray) -> tuple[pd.DataFrame, pd.Series, pd.DataFrame]:
+        """Features, label and groups of some rows."""
+        return self.features[rows], self.label[rows], self.groups[rows]
+
+    def discard(self) -> None:
+        """Nothing is on disk."""
 
 
 @dataclass(frozen=True)
@@ -115,42 +131,24 @@ def fit_table(
         for name in (*MODEL, *ABOUT, CHECKPOINT):
             check_replaceable(out / name, path)
         model.set_params(random_state=seed)
+        rows: StreamedUserTable | UserTable
         if streams(path, streaming, model, proxy_proba, say):
             check_column_roles(label, groups, drop)
-            rows = StreamedUserTable.open(path, label, groups, missing, drop, holdout, seed)
-            if isinstance(model, FairDecisions):
-                model.fit(*rows.sample(say))
-            else:
-                _resumed_fit(model, rows.learned(model, say), out / CHECKPOINT, overwrite, say)
-            model.source_ = rows.source | {"values": list(values), "proxy_proba": {}} | named
-            result = _audit_held_out(model, *rows.held_out(say), say)
-            _save(model, out, overwrite, result)
-            rows.discard()
-            return FittedTable(model, model.frontier_, result, int(rows.audited.sum()))
-        table = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
-        audited = random_share(len(table.features), holdout, seed)
-        features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
-        probabilities = None if table.probabilities is None else table.probabilities[~audited]
-        if isinstance(model, FairDecisions):
-            model.fit(features, labels, stated, probabilities)
+            rows = StreamedUserTable.open(path, label, groups, missing, values, drop)
         else:
-            _resumed_fit(model, (features, labels, stated, probabilities), out / CHECKPOINT, overwrite, say)
-        model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
-        result = _audit_held_out(
-            model, table.features[audited], table.label[audited], table.groups[audited], say
-        )
-        _save(model, out, overwrite, result)
+            rows = read_user_table(path, label, groups, missing, values, drop, report_gaps, proxy_proba)
+        audited = rows.audited(holdout, seed)
+        given = rows.fitted(~audited, model, say)
+        if isinstance(model, FairDecisions):
+            model.fit(*given)
+        else:
+            _resumed_fit(model, given, out / CHECKPOINT, overwrite, say)
+        model.source_ = rows.source | named | {"proxy_proba": dict(proxy_proba or {})}
+        result = _audit_held_out(model, *rows.some(audited), say)
+        about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
+        model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
+        rows.discard()
         return FittedTable(model, model.frontier_, result, int(audited.sum()))
-
-
-def _save(
-    model: FairSSVAEClassifier | FairDecisions | FairSSVAERegressor,
-    out: Path,
-    overwrite: bool,
-    result: Audit | NumberAudit | None,
-) -> None:
-    about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
-    model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
 
 
 def _resumed_fit(

@@ -39,10 +39,10 @@ Say = Callable[[str], None]
 def streams(path: Path, streaming: str, model: Any, proxy_proba: Mapping[str, str] | None, say: Say) -> bool:
     """Whether the rows of a fit stay on disk; raises if they should and cannot."""
     choose("streaming", streaming, STREAMING)
-    if streaming == "never" or not (path.exists() or streaming == "always"):
+    if streaming == "never" or not path.exists():
         return False
     if not is_parquet(path):
-        size = path.stat().st_size if path.exists() else 0
+        size = path.stat().st_size
         require(
             streaming == "auto" and size <= LARGEST_TEXT,
             f"{path} is text of {size / 1e9:.1f} GB, which has to be read into memory; rows are streamed "

@@ -47,7 +47,7 @@ def read_table(
     numbers of rows, is left out.
     """
     ending = ending_of(path)
-    if not path.is_dir():  # of Parquet files
+    if not (path.is_dir() and is_parquet(path)):
         choose(f"kind of table of {path}", ending, FORMATS)
         require(path.is_file(), f"there is no file {path}.")
     try:
@@ -80,7 +80,8 @@ def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
 
 def is_parquet(path: Path) -> bool:
     """Whether it is a Parquet file, or a folder of them."""
-    return path.is_dir() or ending_of(path) == ENDING
+    ending = ending_of(path)
+    return ending == ENDING or (path.is_dir() and ending not in FORMATS)
 
 
 def ending_of(path: Path) -> str:

@@ -46,6 +46,7 @@ from pyro_fairvae.base.options import build
 from pyro_fairvae.data.coded_columns import word_of
 from pyro_fairvae.data.table_files import read_words, take_columns
 from pyro_fairvae.data.table_writing import check_format, writing_table
+from pyro_fairvae.estimator.network_estimator import NetworkEstimator
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.evaluation.joint_decisions import DecidedTogether, JointRule
 from pyro_fairvae.report import members_in_words, together_table
@@ -117,9 +118,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _results(
-    model: Estimator, features: pd.DataFrame, groups: bool, titles: list[str], decided: Any = None
+    model: Estimator, features: Any, groups: bool, titles: list[str], decided: Any = None
 ) -> pd.DataFrame:
     """Decisions, those given as ``decided`` if any, or numbers with intervals, and probabilities."""
+    if isinstance(model, NetworkEstimator):
+        features = model.encoded(features)
     if isinstance(model, FairSSVAERegressor):
         columns = [pd.DataFrame(model.predict(features)), pd.DataFrame(model.predict_interval(features))]
     else:

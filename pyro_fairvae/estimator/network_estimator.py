@@ -7,7 +7,7 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -57,6 +57,13 @@ def weights_of(lambdas: Sequence[float]) -> tuple[float, ...]:
         raise InputError(f"lambdas must be numbers, one for each member, got {lambdas!r}.") from reason
     check_lambdas(weights)
     return weights
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows that a model has encoded, which its predictions take in place of X."""
+
+    x: torch.Tensor
 
 
 class NetworkEstimator(TableEstimator):
@@ -255,8 +262,14 @@ class NetworkEstimator(TableEstimator):
         )  # fmt: skip
         return table if self.scores_ is None else replace(table, x=x, columns=self.scores_.with_scores)
 
+    def encoded(self, X: Any) -> EncodedRows:
+        """X, encoded once for several predictions: scores of trees take most of their time."""
+        return EncodedRows(self._encoded(X))
+
     def _encoded(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
+        if isinstance(X, EncodedRows):
+            return X.x
         x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
         return x if self.scores_ is None else self.scores_.to_rows(x)
 

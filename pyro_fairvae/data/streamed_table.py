@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, ClassVar
@@ -21,7 +21,16 @@ from tqdm import tqdm
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.data.coded_columns import code_labels, word_of
 from pyro_fairvae.data.column_sketches import ColumnSketch
-from pyro_fairvae.data.mapped_store import BLOCKS, NOT_WRITTEN, Store, build, cache_home, put, record
+from pyro_fairvae.data.mapped_store import (
+    BLOCKS,
+    NOT_WRITTEN,
+    Store,
+    build,
+    cache_home,
+    put,
+    record,
+    refuse_full_disk,
+)
 from pyro_fairvae.data.number_groups import code_sensitive
 from pyro_fairvae.data.parquet_rows import ParquetRows
 from pyro_fairvae.data.splits import stratified_share
@@ -78,14 +87,8 @@ class StreamedTable:
         rows = int((~left_out).sum())
         sketches = {name: ColumnSketch(name, rows) for name in features}
         stated = {name: _Values(name, rows) for name in dict.fromkeys([label, *groups])}
-        first = pd.DataFrame()
         with _bar(source.rows, "learning columns", show) as bar:
-            for frame in _kept(source, left_out, bar):
-                first = frame if first.empty else first
-                for name, sketch in sketches.items():
-                    sketch.add(frame[name])
-                for name, values in stated.items():
-                    values.add(frame[name])
+            first = _one_pass(_kept(source, left_out, bar), [sketches, stated])
         reasons: dict[str, str] = {}
         learned = [column for sketch in sketches.values() for column in sketch.learned(reasons)]
         numbers = [column for column in learned if isinstance(column, Number)]
@@ -184,6 +187,10 @@ class StreamedTable:
 
     def _fill(self, store: Store, file: IO[bytes], written: np.ndarray) -> list[str]:
         """Encode the blocks that are missing in the part file."""
+        classes, groups = len(self.classes), self.attributes.groups
+        needed = FLOAT * self.rows * (classes + groups + classes * groups)
+        needed += int((written == NOT_WRITTEN).sum()) * store.width
+        refuse_full_disk(store.folder, needed, f"{self.rows} rows, their scores and imputations need")
         waiting, at_once, number = written == NOT_WRITTEN, min(BLOCK_ROWS, self.rows), 0
         pending: list[np.ndarray] = []
         held = first = 0
@@ -273,6 +280,19 @@ def _coded_groups(
     }
     groups = code_sensitive(pd.DataFrame(columns), missing_values, known, levels)
     return groups.outcomes.astype(np.int16)[np.searchsorted(used, place)], groups.attributes
+
+
+def _one_pass(
+    frames: Iterator[pd.DataFrame], learners: Sequence[Mapping[str, ColumnSketch | _Values]]
+) -> pd.DataFrame:
+    """Add all rows to what learns columns by name; returns the first ones."""
+    first = pd.DataFrame()
+    for frame in frames:
+        first = frame if first.empty else first
+        for by_name in learners:
+            for name, learner in by_name.items():
+                learner.add(frame[name])
+    return first
 
 
 def _kept(source: ParquetRows, left_out: np.ndarray, bar: Any) -> Iterator[pd.DataFrame]:

@@ -155,6 +155,9 @@ def test_a_full_disk_is_told_before_encoding(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(StreamedTable, "_bytes_of", None)
     with pytest.raises(InputError, match=r"5 blocks of rows to encode need 0\.0 MB in .*FAIRVAE_CACHE"):
         table.digest()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=30_000))
+    with pytest.raises(InputError, match="480 rows, their scores and imputations need 0"):
+        table.digest()
 
 
 def test_labels_that_are_numbers_are_refused_before_all_are_kept(

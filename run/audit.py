@@ -23,10 +23,11 @@ import pandas as pd
 from pyro_fairvae.run.user_table import (
     Estimator,
     add_model,
+    chosen_model,
     features_of,
     listed,
-    open_model,
     reading_of,
+    sample_for,
     warnings_in_words,
     withholding_depends_on,
 )
@@ -41,6 +42,7 @@ from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.report.text import check_in_words
+from pyro_fairvae.studies.streamed_fit import AUDITED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confidence", type=float, default=0.9, metavar="X", help="level of intervals (default: %(default)s)"
     )
+    parser.add_argument(
+        "--most-rows", type=int, default=AUDITED, metavar="N",
+        help="audit so many rows of Parquet, drawn at random, if there are more (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the audit")
 
 
@@ -119,7 +125,8 @@ def run(arguments: argparse.Namespace) -> None:
         "scoring rates need scores: name their column by --scores.",
     )
     named += [arguments.clusters or ""]
-    model, table = open_model(arguments, named)
+    model = chosen_model(arguments)
+    table, sampled = sample_for(model, arguments.data, named, arguments.most_rows)
     labels, decided, stated = roles_of(arguments, model, table)
     design = {
         name: take_columns(table, [column], role).iloc[:, 0]
@@ -129,7 +136,7 @@ def run(arguments: argparse.Namespace) -> None:
         if column is not None
     }  # fmt: skip
     if isinstance(model, FairSSVAERegressor):
-        _audit_numbers(arguments, model, labels, decided, stated, design)
+        _audit_numbers(arguments, model, labels, decided, stated, design, sampled)
         return
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
@@ -148,6 +155,8 @@ def run(arguments: argparse.Namespace) -> None:
             scores=scores.iloc[:, 0] if arguments.scores else None,
             **design,
         )
+        if sampled is not None:
+            result = replace(result, notes=(sampled, *result.notes))
         if arguments.local_law_144 is not None:
             law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
             result = replace(result, local_law=law)
@@ -171,6 +180,7 @@ def _audit_numbers(
     predicted: pd.Series,
     stated: pd.DataFrame,
     design: dict[str, pd.Series],
+    sampled: str | None,
 ) -> None:
     """Print, and keep, an audit of predicted numbers."""
     of_classes = ("scores", "local_law_144", "sensitivity", "pos_label", "withholding_depends_on")
@@ -186,6 +196,8 @@ def _audit_numbers(
     result = audit_numbers(
         outcomes, predicted, stated, attributes=known, confidence=arguments.confidence, **design
     )
+    if sampled is not None:
+        result = replace(result, notes=(sampled, *result.notes))
     if arguments.out is not None:
         write_sealed(arguments.out, result.to_dict())
     print(result)

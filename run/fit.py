@@ -10,6 +10,7 @@ Examples:
   fairvae fit people.csv --label income --group sex,race --missing "?,prefer not to say" --out model
   fairvae fit people.parquet --label hired --group gender --drop id --max-disparity 0.05 --out model
   fairvae fit people.csv --label income --group sex --estimator boosting --out model
+  fairvae fit folder_of_parquet --label income --group sex --streaming always --out model
   fairvae fit people.csv --label income --group age --group-levels 16 --out model
   fairvae fit people.csv --label income --group sex --lambdas 0,0.4,1.6 --set refine_decisions=0 --out model
   fairvae fit people.csv --label hired --group race --withholding-depends-on month,label --proxy district \\
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from pyro_fairvae.run.command import add_machine, add_processes, add_quiet, add_suggest, prepare, report
-from pyro_fairvae.run.user_table import Estimator, listed, warnings_in_words, withholding_depends_on
+from pyro_fairvae.run.user_table import TABLES, Estimator, listed, warnings_in_words, withholding_depends_on
 
 from pyro_fairvae.base.documents import read_yaml
 from pyro_fairvae.base.errors import InputError, require
@@ -53,12 +54,13 @@ from pyro_fairvae.report import (
 from pyro_fairvae.risks import NUMBER_RISKS
 from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.studies.config import TrainConfig
+from pyro_fairvae.studies.streamed_fit import AUDITED, IN_MEMORY, STREAMING
 from pyro_fairvae.studies.user_fit import fit_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults, trained = FairSSVAEClassifier(), options_of(TrainConfig)
-    parser.add_argument("data", type=Path, metavar="DATA", help="CSV, TSV (also .gz) or Parquet file")
+    parser.add_argument("data", type=Path, metavar="DATA", help=TABLES)
     parser.add_argument("--label", required=True, metavar="COLUMN", help="what to predict")
     parser.add_argument(
         "--group", required=True, metavar="COLUMN,…", help="the group to be fair to; several are combined"
@@ -139,11 +141,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--holdout", type=float, default=0.2, metavar="X",
-        help="share of rows that are only audited (default: %(default)s)",
+        help="share of rows that are only audited, of rows on disk at most "
+        f"{AUDITED:,} (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N",
         help="seed of held-out rows, initial weights and noise (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--streaming", default=STREAMING[0], choices=STREAMING,
+        help="whether rows of Parquet stay on disk: auto, where they would take more than "
+        f"{IN_MEMORY / 1e9:g} GB of memory; always; never (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="replace a model that --out already holds")
     add_quiet(parser)
@@ -170,6 +178,7 @@ def run(arguments: argparse.Namespace) -> None:
             holdout=arguments.holdout,
             seed=arguments.seed,
             overwrite=arguments.overwrite,
+            streaming=arguments.streaming,
             report=report,
             report_gaps=_report_gaps,
         )

@@ -1,9 +1,10 @@
 """Decide about the rows of a table by a model of ``fairvae fit``, or of ``fairvae train`` on a table.
 
-Writes a CSV file with the decision, P(class | row) as trained and, with --groups, P(group | row). Decisions
-are adjusted for fairness, so a decision need not be the likeliest class. A model that
-predicts a number writes it, with the ends of a 90 % interval. Columns that the model does not know
-are ignored; categories that were not in the training data are treated as unknown.
+Writes a CSV or Parquet file with the decision, P(class | row) as trained and, with --groups,
+P(group | row). Decisions are adjusted for fairness, so a decision need not be the likeliest class. A model
+that predicts a number writes it, with the ends of a 90 % interval. Columns that the model does not know are
+ignored; categories that were not in the training data are treated as unknown. Rows of Parquet are read
+some at a time, so that memory does not grow with them.
 
 With --rule the rows are decided together, to a low expected error and unfairness of this table; groups are
 used where the table has them. Objective, error, risk and rates by group, before and after, are printed.
@@ -11,6 +12,7 @@ used where the table has them. Objective, error, risk and rates by group, before
 Examples:
   fairvae predict model new.csv
   fairvae predict model new.csv --lambda 1.6 --keep id --groups --out decisions.csv
+  fairvae predict model folder_of_parquet --keep id --out decisions.parquet
   fairvae predict model new.csv --rule descent
   fairvae predict model new.csv --rule thresholds+descent --group sex --decision-lambda 0.5 --seed 1
 """
@@ -18,6 +20,9 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +31,22 @@ from pyro_fairvae.run.command import add_escape_formulas, add_options, flag_of, 
 from pyro_fairvae.run.user_table import (
     Estimator,
     add_model,
+    chosen_model,
     features_of,
     listed,
-    open_model,
+    pieces_for,
+    read_for,
     reading_of,
     warnings_in_words,
 )
+from tqdm import tqdm
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.files import write_frame
 from pyro_fairvae.base.options import build
 from pyro_fairvae.data.coded_columns import word_of
-from pyro_fairvae.data.table_files import FORMATS, ending_of, read_words, take_columns
+from pyro_fairvae.data.table_files import read_words, take_columns
+from pyro_fairvae.data.table_writing import check_format, writing_table
+from pyro_fairvae.estimator.network_estimator import NetworkEstimator
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.evaluation.joint_decisions import DecidedTogether, JointRule
 from pyro_fairvae.report import members_in_words, together_table
@@ -52,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("predictions.csv"),
         metavar="FILE",
-        help="CSV file to write (default: predictions.csv)",
+        help="CSV or Parquet file to write (default: predictions.csv)",
     )
     add_escape_formulas(parser)
     together = parser.add_argument_group("deciding about all rows together, with --rule")
@@ -63,10 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    require(
-        ending_of(arguments.out) not in set(FORMATS) - {".csv"},
-        f"predictions are written as CSV, got --out {arguments.out}; name a file that ends in .csv.",
-    )
+    check_format(arguments.out)
     options = given_options(arguments, JointRule)
     needing = [flag_of(name) for name in (*options, *(["group"] if arguments.group else []))]
     require(
@@ -75,36 +81,88 @@ def run(arguments: argparse.Namespace) -> None:
     )
     build(JointRule, options)  # its errors come before any work
     groups = listed(arguments.group or "")
-    model, table = open_model(arguments, groups)
+    model = chosen_model(arguments)
     keep = list(dict.fromkeys(listed(arguments.keep)))
-    take_columns(table, keep, "columns to keep")
-    kept = read_words(arguments.data, keep)
     titles = _titles(model, arguments.groups)
     twice = [name for name in keep if name in titles]
     require(
         not twice, f"{', '.join(map(repr, twice))} cannot be kept: predictions have a column of that name."
     )
-    features = features_of(model, table)
-    if isinstance(model, FairSSVAERegressor):
-        _write_numbers(arguments, model, features, kept, titles)
+    if options:
+        _decide_together(arguments, model, keep, titles, groups, options)
         return
-    with warnings_in_words():
-        together = _together(model, table, features, groups, options) if options else None
-        decided = model.predict(features) if together is None else together.decisions
-    decision = pd.Series(decided).map({label: _decision(label) for label in model.classes_})
-    columns = [decision.to_frame(), pd.DataFrame(model.predict_proba(features))]
-    if arguments.groups:
+    pieces = pieces_for(model, arguments.data, keep)
+    decided: Counter[Any] = Counter()
+    rows, total = 0, 0.0
+    with (
+        tqdm(total=pieces.rows, unit="row", desc="predicting", unit_scale=True, disable=None) as bar,
+        writing_table(arguments.out, pieces.types) as write,
+    ):
+        for table, kept in pieces.tables:
+            with warnings_in_words() if rows == 0 else warnings.catch_warnings(action="ignore"):
+                results = _results(model, features_of(model, table), arguments.groups, titles)
+            write(kept, results)
+            if isinstance(model, FairSSVAERegressor):
+                total += float(results[titles[0]].sum())
+            else:
+                decided.update(results[titles[0]].value_counts().to_dict())
+            rows += len(table)
+            bar.update(len(table))
+    if isinstance(model, FairSSVAERegressor):
+        print(
+            f"{rows} rows predicted by the member at λ = {model.fit_.lambdas[model.selected_]:g} "
+            f"(mean {total / rows:.6g}); they are in {arguments.out}"
+        )
+    else:
+        _print_decided(model, rows, decided, arguments.out)
+
+
+def _results(
+    model: Estimator, features: Any, groups: bool, titles: list[str], decided: Any = None
+) -> pd.DataFrame:
+    """Decisions, those given as ``decided`` if any, or numbers with intervals, and probabilities."""
+    if isinstance(model, NetworkEstimator):
+        features = model.encoded(features)
+    if isinstance(model, FairSSVAERegressor):
+        columns = [pd.DataFrame(model.predict(features)), pd.DataFrame(model.predict_interval(features))]
+    else:
+        decided = model.predict(features) if decided is None else decided
+        decision = pd.Series(decided).map({label: _decision(label) for label in model.classes_})
+        columns = [decision.to_frame(), pd.DataFrame(model.predict_proba(features))]
+    if groups:
         columns.append(pd.DataFrame(model.predict_groups_proba(features)))
-    predictions = pd.concat(columns, axis=1).set_axis(titles, axis=1)
-    chances = predictions.columns[1:]
-    predictions[chances] = predictions[chances].map("{:.6g}".format)
-    write_frame(arguments.out, pd.concat([kept, predictions], axis=1))
-    counts = ", ".join(f"{word}: {count}" for word, count in decision.value_counts().items())
+    return pd.concat(columns, axis=1).set_axis(titles, axis=1)
+
+
+def _print_decided(model: Estimator, rows: int, decided: Mapping[Any, int], out: Path) -> None:
+    by_count = sorted(decided.items(), key=lambda item: -item[1])
+    counts = ", ".join(f"{word}: {count}" for word, count in by_count)
     title, names = members_in_words(model.frontier_)
-    print(f"{len(table)} rows decided by the member at {title} = {names[model.selected_]}")
-    print(f"({counts}); they are in {arguments.out}")
-    if together is not None:
-        print(f"\n{together_table(together)}")
+    print(f"{rows} rows decided by the member at {title} = {names[model.selected_]}")
+    print(f"({counts}); they are in {out}")
+
+
+def _decide_together(
+    arguments: argparse.Namespace,
+    model: Estimator,
+    keep: list[str],
+    titles: list[str],
+    groups: list[str],
+    options: dict[str, Any],
+) -> None:
+    """Decide about all rows, which are in memory, together."""
+    table = read_for(model, arguments.data, groups)
+    take_columns(table, keep, "columns to keep")
+    kept = read_words(arguments.data, keep)
+    features = features_of(model, table)
+    with warnings_in_words():
+        together = _together(model, table, features, groups, options)
+        results = _results(model, features, arguments.groups, titles, together.decisions)
+    with writing_table(arguments.out, {}) as write:
+        write(kept, results)
+    decided = results[titles[0]].value_counts().to_dict()
+    _print_decided(model, len(table), decided, arguments.out)
+    print(f"\n{together_table(together)}")
 
 
 def _together(
@@ -120,27 +178,6 @@ def _together(
     names = groups or (fitted if set(fitted) <= set(table.columns) else [])
     stated = take_columns(table, names, "group") if names else None
     return model.decide_together(features, stated, report=report, **options)
-
-
-def _write_numbers(
-    arguments: argparse.Namespace,
-    model: FairSSVAERegressor,
-    features: pd.DataFrame,
-    kept: pd.DataFrame,
-    titles: list[str],
-) -> None:
-    """Predicted numbers, their intervals and, if asked for, P(group | row)."""
-    with warnings_in_words():
-        predicted = model.predict(features)
-    columns = [pd.DataFrame(predicted), pd.DataFrame(model.predict_interval(features))]
-    if arguments.groups:
-        columns.append(pd.DataFrame(model.predict_groups_proba(features)))
-    numbers = pd.concat(columns, axis=1).set_axis(titles, axis=1)
-    write_frame(arguments.out, pd.concat([kept, numbers.map("{:.6g}".format)], axis=1))
-    print(
-        f"{len(features)} rows predicted by the member at λ = {model.fit_.lambdas[model.selected_]:g} "
-        f"(mean {predicted.mean():.6g}); they are in {arguments.out}"
-    )
 
 
 def _titles(model: Estimator, groups: bool) -> list[str]:

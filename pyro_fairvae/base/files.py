@@ -10,10 +10,10 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,13 @@ def write_whole(path: Path, content: bytes | str, target: Path | None = None) ->
     other. Only regular files are replaced. Files that killed writes left in the folder are deleted. With
     ``target`` the file is to take that one's place later.
     """
-    data = content.encode() if isinstance(content, str) else content
+    with writing_whole(path, target) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def writing_whole(path: Path, target: Path | None = None) -> Iterator[IO[bytes]]:
+    """As :func:`write_whole`, of a file that is written in pieces: it is there when the block ends."""
     goal = path if target is None else target
     mode = check_replaceable(goal)
     try:
@@ -50,7 +56,7 @@ def write_whole(path: Path, content: bytes | str, target: Path | None = None) ->
         raise InputError(f"cannot write {goal}: {reason.strerror}.", "out") from reason
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(handle)
             if mode is not None:
@@ -158,10 +164,15 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 
 def write_frame(path: Path, frame: pd.DataFrame) -> None:
     """Write a table as CSV, without its index."""
+    write_whole(path, frame_text(frame))
+
+
+def frame_text(frame: pd.DataFrame, header: bool = True) -> str:
+    """A table as CSV, without its index."""
     cells = frame.map(as_cell).rename(columns=as_cell) if are_escaped() else frame
     text = _Lines()
-    cells.to_csv(text, index=False, lineterminator="\r\n")
-    write_whole(path, text.getvalue())
+    cells.to_csv(text, index=False, header=header, lineterminator="\r\n")
+    return text.getvalue()
 
 
 class _Lines(io.StringIO):

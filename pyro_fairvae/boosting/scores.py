@@ -12,12 +12,15 @@ from pyro_fairvae.base.ranks import current
 from pyro_fairvae.boosting.cross_fitted_trees import CrossFittedTrees, even_folds
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.data.coded_columns import StatedGroups
+from pyro_fairvae.data.scratch import scratch
 from pyro_fairvae.data.splits import Splits
 from pyro_fairvae.nn.trunks import TrunkOptions, chosen_trunk
+from pyro_fairvae.schema.coded_rows import CodedRows
 from pyro_fairvae.schema.observed import Columns, Observed
 
 FOLDS = 5
 FARTHEST = 8.0  # log-odds are clamped here
+AT_ONCE = 1 << 16  # rows on disk that are scored together
 UNIT = 2.0  # log-odds that count as one, since networks take columns of about unit variance
 
 
@@ -60,10 +63,23 @@ class BoostedScores:
         return replace(self.columns, scores=len(self.labels.shares) + len(self.groups.shares) - 2)
 
     def to_learned(self, table: Observed, fold: np.ndarray) -> Observed:
-        """The rows that trees were grown on, with scores of the trees of other folds."""
+        """The rows that trees were grown on, with scores of the trees of other folds.
+
+        Of a table on disk, trees may have been grown on some rows; scores of all are written to a file.
+        """
+        if isinstance(table.x, CodedRows):
+            return replace(table, x=self._on_disk(table.x, fold), columns=self.with_scores)
         inputs = _inputs(table.x, self.columns)
         scores = [trees.out_of_fold(inputs, fold) for trees in (self.labels, self.groups)]
         return replace(table, x=_joined(table.x, scores), columns=self.with_scores)
+
+    def _on_disk(self, x: CodedRows, fold: np.ndarray) -> CodedRows:
+        written = scratch((len(x.stored), self.with_scores.scores))
+        for rows in torch.arange(len(x.index)).split(AT_ONCE):
+            inputs, own = _inputs(x[rows], self.columns), fold[rows]
+            scores = [trees.out_of_fold(inputs, own) for trees in (self.labels, self.groups)]
+            written[x.index[rows]] = torch.cat(_odds(scores), dim=-1).float()
+        return x.with_scores(written)
 
     def to_table(self, table: Observed) -> Observed:
         """Other rows, with mean scores over folds."""
@@ -98,7 +114,8 @@ def for_trunk(parts: Splits, options: TrunkOptions, seed: int) -> tuple[Splits, 
 
 def folds_of(table: Observed, seed: int) -> np.ndarray:
     """The fold of each row."""
-    return even_folds(table.y_obs.cpu().numpy(), table.a_obs.cpu().numpy(), FOLDS, seed)
+    fold = even_folds(table.y_obs.cpu().numpy(), table.a_obs.cpu().numpy(), FOLDS, seed)
+    return fold.astype(np.uint8) if table.on_disk else fold
 
 
 def _inputs(x: object, columns: Columns) -> np.ndarray:
@@ -108,6 +125,10 @@ def _inputs(x: object, columns: Columns) -> np.ndarray:
 
 def _joined(x: object, scores: list[np.ndarray]) -> Tensor:
     assert isinstance(x, Tensor)
+    return torch.cat([x, *(odds.to(x) for odds in _odds(scores))], dim=-1)
+
+
+def _odds(scores: list[np.ndarray]) -> list[Tensor]:
+    """Log-odds against the last value, (rows, values − 1) each."""
     logs = [np.log(of.clip(min=1e-12)) for of in scores]
-    odds = [(log[:, :-1] - log[:, -1:]).clip(-FARTHEST, FARTHEST) / UNIT for log in logs]
-    return torch.cat([x, *(torch.from_numpy(of).to(x) for of in odds)], dim=-1)
+    return [torch.from_numpy((log[:, :-1] - log[:, -1:]).clip(-FARTHEST, FARTHEST) / UNIT) for log in logs]

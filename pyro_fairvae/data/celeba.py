@@ -12,9 +12,10 @@ import numpy as np
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.dataset import FOR_IMAGES, Dataset
-from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images
+from pyro_fairvae.data.image_cache import Cut, cached_images
 from pyro_fairvae.data.image_sources import open_images
 from pyro_fairvae.data.images import ImageTable
+from pyro_fairvae.data.mapped_store import cache_home
 from pyro_fairvae.data.torchvision_import import torchvision_datasets
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes

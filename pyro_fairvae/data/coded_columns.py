@@ -281,6 +281,16 @@ def word_of(value: Any) -> str:
     return f"'{word}'" if word in RESERVED else word
 
 
+def distinct_words(column: pd.Series) -> tuple[Integers, np.ndarray]:
+    """The code of each value, −1 where it is missing, and the words of the codes, which may repeat."""
+    if column.dtype == object:  # in which equal values can have different words, as 1 and True do
+        words = column.astype(object).map(word_of).mask(column.isna())
+        codes, values = pd.factorize(words)
+        return codes.astype(np.int64), np.asarray(values, dtype=object)
+    codes, values = pd.factorize(column)
+    return codes.astype(np.int64), np.array([word_of(value) for value in values], dtype=object)
+
+
 def shorten(words: Sequence[str], most: int = 8) -> str:
     """The first words, and the number of further ones."""
     shown = ", ".join(map(repr, words[:most]))

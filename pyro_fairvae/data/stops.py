@@ -20,7 +20,7 @@ import pandas as pd
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.dataset import Dataset
-from pyro_fairvae.data.image_cache import cache_home
+from pyro_fairvae.data.mapped_store import cache_home
 from pyro_fairvae.data.tables import Table
 from pyro_fairvae.schema.arrays import Integers
 from pyro_fairvae.schema.attributes import Attributes

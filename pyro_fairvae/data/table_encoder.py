@@ -10,7 +10,7 @@ import difflib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 from scipy import sparse
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.data.coded_columns import shorten, word_of
+from pyro_fairvae.data.coded_columns import distinct_words, shorten, word_of
 from pyro_fairvae.data.given_rows import unmasked
 from pyro_fairvae.data.number_columns import (
     NUMBER_KINDS,
@@ -88,14 +88,16 @@ class Category:
 
         Warns if most values are such, since it is then probably not the same column.
         """
-        missing = column.isna().to_numpy()
-        words = column.astype(object).map(word_of)
-        place = pd.Index(self.values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+        missing = np.asarray(column.isna(), dtype=bool)
+        which, words = distinct_words(column)
+        of_words = pd.Index(self.values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+        place = np.where(missing, -1, np.append(of_words, -1)[which])
         strange = (place < 0) & ~missing
         if not self.others and strange.sum() > max(FEWEST_IN_CATEGORY, (~missing).sum() / 2):
             warnings.warn(
                 f"{strange.sum()} of {(~missing).sum()} values of column {self.name!r} were never seen in "
-                f"fitting, such as {words[strange].iloc[0]!r}; known values are such as {self.values[0]!r}.",
+                f"fitting, such as {words[which[strange][0]]!r}; known values are such as "
+                f"{self.values[0]!r}.",
                 stacklevel=2,
             )
         place[strange] = len(self.values) if self.others else -1
@@ -138,15 +140,26 @@ class TableEncoder:
                 numbers += _learn_number(name, column, left_out, keep_all)
             else:
                 categories += _learn_category(name, column, most_categories, left_out)
+        return TableEncoder.of_learned(names, numbers, categories, left_out, warn)
+
+    @staticmethod
+    def of_learned(
+        names: Sequence[str],
+        numbers: Sequence[Number],
+        categories: Sequence[Category],
+        left_out: Mapping[str, str],
+        warn: bool = True,
+    ) -> TableEncoder:
+        """Of columns that were learned; ``left_out`` says why, which is a warning."""
         if left_out and warn:
             reasons = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
-            warnings.warn(f"columns that say nothing are left out: {reasons}.", stacklevel=5)
+            warnings.warn(f"columns that say nothing are left out: {reasons}.", stacklevel=6)
         require(
             bool(numbers or categories),
             f"none of the {len(names)} columns can be used ({shorten(names)}): "
             f"{'; '.join(left_out.values())}.",
         )
-        return TableEncoder(names, tuple(numbers), tuple(categories), tuple(left_out))
+        return TableEncoder(tuple(names), tuple(numbers), tuple(categories), tuple(left_out))
 
     def kind_of(self, name: str) -> str:
         """The kind of a column of the table: number, category or left out."""
@@ -170,22 +183,28 @@ class TableEncoder:
 
     def encode(self, table: pd.DataFrame) -> Floats:
         """Features (rows, width) of a table with the columns seen in fitting."""
-        column_of = self.aligned(table)
+        numbers, codes = self.coded(table)
         x = np.zeros((len(table), self.columns.width), dtype=np.float32)
-        every = np.arange(len(table))
-        for j, number in enumerate(self.numbers):
-            x[:, j] = number.standardised(column_of[number.name])
-        start = len(self.numbers)
-        for number in self.numbers:
-            if number.gaps:
-                x[every, start + np.isnan(numbers_of(column_of[number.name]))] = 1
-                start += 2
-        for category in self.categories:
-            place = category.codes(column_of[category.name])
-            known = place >= 0
-            x[every[known], start + place[known]] = 1
-            start += category.width
+        x[:, : len(self.numbers)] = numbers
+        every, start = np.arange(len(table)), len(self.numbers)
+        for (_, width), code in zip(self.blocks, codes.T, strict=True):
+            known = code >= 0
+            x[every[known], start + code[known]] = 1
+            start += width
         return x
+
+    def coded(self, table: pd.DataFrame) -> tuple[Floats, np.ndarray]:
+        """Numbers, (rows, numbers), and the code of each one-hot block, (rows, blocks); −1 for no code."""
+        column_of = self.aligned(table)
+        numbers = np.empty((len(table), len(self.numbers)), dtype=np.float32)
+        for j, number in enumerate(self.numbers):
+            numbers[:, j] = number.standardised(column_of[number.name])
+        gaps = [np.isnan(numbers_of(column_of[number.name])) for number in self.numbers if number.gaps]
+        of_categories = [category.codes(column_of[category.name]) for category in self.categories]
+        codes = np.empty((len(table), len(self.blocks)), dtype=np.int32)
+        for b, code in enumerate([*gaps, *of_categories]):
+            codes[:, b] = code
+        return numbers, codes
 
     def aligned(self, table: pd.DataFrame) -> dict[str, pd.Series]:
         """The columns by name, each checked; columns unknown to the encoder are ignored."""
@@ -319,37 +338,76 @@ def _learn_number(
     values = numbers_of(column)
     check_finite(name, values)
     gaps = np.isnan(values)
-    median = _median(values[~gaps])
+    median = median_of(values[~gaps])
     filled = np.where(gaps, median, values)
-    # Sums of squares of huge numbers would overflow; a power of two scales without rounding.
-    largest = float(np.abs(filled).max())
-    scale = 2.0 ** (math.frexp(largest)[1] - 1)
+    low, high = float(filled.min()), float(filled.max())
+    scale = scale_of(low, high)
     scaled = filled / scale
-    alike = float(np.ptp(scaled)) <= max(ROUNDING_ERROR * largest / scale, 1e-300 / scale)
-    if alike and not (keep_all or gaps.any()):
-        left_out[name] = f"it has one value, {word_of(column.dropna().iloc[0])}"
-        return []
     # Relative to the median, since a large mean would leave few digits for the differences.
     around = scaled - median / scale
     mean = (median / scale + float(around.mean())) * scale
-    deviation = 1.0 if alike else float(around.std()) * scale
-    return [Number(name, median, mean, deviation, bool(gaps.any()), kind_of_numbers(column))]
+    moments = Moments(median, mean, float(around.std()) * scale, low, high, bool(gaps.any()))
+    value = column.dropna().iloc[0]
+    return learned_number(name, moments, kind_of_numbers(column), value, left_out, keep_all)
 
 
-def _median(values: np.ndarray) -> float:
+@dataclass(frozen=True)
+class Moments:
+    """What is learned of a number: of its gaps filled by the median, except for that itself."""
+
+    median: float
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    gaps: bool
+
+
+def scale_of(low: float, high: float) -> float:
+    """A power of two near the largest value: it scales without rounding, and squares do not overflow."""
+    return float(2.0 ** (math.frexp(max(abs(low), abs(high)))[1] - 1))
+
+
+def learned_number(
+    name: str, of: Moments, kind: str, value: Any, left_out: dict[str, str], keep_all: bool = False
+) -> list[Number]:
+    """The column, or none and the reason where all its values are like ``value``."""
+    scale, largest = scale_of(of.low, of.high), max(abs(of.low), abs(of.high))
+    alike = of.high / scale - of.low / scale <= max(ROUNDING_ERROR * largest / scale, 1e-300 / scale)
+    if alike and not (keep_all or of.gaps):
+        left_out[name] = f"it has one value, {word_of(value)}"
+        return []
+    return [Number(name, of.median, of.mean, 1.0 if alike else of.deviation, of.gaps, kind)]
+
+
+def median_of(values: np.ndarray) -> float:
     """The median, computed from halves, since the sum of two huge numbers would overflow."""
     return float(np.median(values / 2)) * 2
 
 
 def _learn_category(name: str, column: pd.Series, most: int, left_out: dict[str, str]) -> list[Category]:
-    counts = Counter(column.dropna().astype(object).map(word_of))
+    which, words = distinct_words(column)
+    counts: Counter[str] = Counter()
+    for word, count in zip(words, np.bincount(which[which >= 0], minlength=len(words)), strict=True):
+        counts[word] += int(count)
+    return learned_category(name, counts, bool(column.isna().any()), most, left_out)
+
+
+def learned_category(
+    name: str,
+    counts: Mapping[str, int],
+    gaps: bool,
+    most: int,
+    left_out: dict[str, str],
+) -> list[Category]:
+    """The column by the rows of each word, or none and the reason where it says nothing."""
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
     kept = (
         ordered
         if len(ordered) <= most
         else [word for word in ordered[:most] if counts[word] >= FEWEST_IN_CATEGORY]
     )
-    category = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), bool(column.isna().any()))
+    category = Category(name, tuple(sorted(kept)), len(kept) < len(ordered), gaps)
     if category.width > 1:
         return [category]
     left_out[name] = (

@@ -9,7 +9,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,9 +17,10 @@ import pandas as pd
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.messages import first_line
 from pyro_fairvae.data.coded_columns import is_missing
+from pyro_fairvae.data.parquet_rows import ENDING, ParquetRows, require_pyarrow
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ".parquet")
+FORMATS = (*SEPARATORS, *(f"{ending}.gz" for ending in SEPARATORS), ENDING)
 CODE = re.compile(r"\s*[+-]?0\d")
 WORDS_SHOWN = 3  # number of faulty lines to list
 # Strings that text files use for missing values: those of pandas, and its string for a missing date.
@@ -47,10 +47,11 @@ def read_table(
     numbers of rows, is left out.
     """
     ending = ending_of(path)
-    choose(f"kind of table of {path}", ending, FORMATS)
-    require(path.is_file(), f"there is no file {path}.")
+    if not (path.is_dir() and is_parquet(path)):
+        choose(f"kind of table of {path}", ending, FORMATS)
+        require(path.is_file(), f"there is no file {path}.")
     try:
-        if ending == ".parquet":
+        if is_parquet(path):
             table = _read_parquet(path, missing_values)
         else:
             gaps = [*missing_values, *(word for word in GAPS if word not in values)]
@@ -70,11 +71,17 @@ def read_table(
 
 def read_words(path: Path, names: Sequence[str]) -> pd.DataFrame:
     """Some columns as strings, unparsed, in the order of ``names``; from Parquet as stored."""
-    if ending_of(path) == ".parquet":
+    if is_parquet(path):
         return _stored(path).rename(columns=str)[list(names)].reset_index(drop=True)
     with _open(path) as file:
         header = _names(csv.reader(file, delimiter=_separator(path), skipinitialspace=True))
     return _parsed(path, header, [], str, names)[list(names)]
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether it is a Parquet file, or a folder of them."""
+    ending = ending_of(path)
+    return ending == ENDING or (path.is_dir() and ending not in FORMATS)
 
 
 def ending_of(path: Path) -> str:
@@ -95,11 +102,10 @@ def _read_parquet(path: Path, missing_values: Sequence[str]) -> pd.DataFrame:
 
 def _stored(path: Path) -> pd.DataFrame:
     """Read a table in Parquet, which needs the extra ``parquet``."""
-    require(
-        find_spec("pyarrow") is not None,
-        f"{path} is in Parquet, which needs pyarrow; install it by pip install 'pyro_fairvae[parquet]', or "
-        "give the table as CSV.",
-    )
+    require_pyarrow(path)
+    if path.is_dir():
+        whole = ParquetRows.open(path)
+        return pd.concat([frame for _, frame in whole.frames()], ignore_index=True)
     import pyarrow
 
     try:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,12 +22,18 @@ from pyro_fairvae.base.options import flatten
 from pyro_fairvae.base.ranks import current
 from pyro_fairvae.boosting.scores import FOLDS, BoostedScores, folds_of
 from pyro_fairvae.channels.priors import sketched_channel
+from pyro_fairvae.data.streamed_table import StreamedTable
 from pyro_fairvae.decisions.score_adjustment import decision_scores
 from pyro_fairvae.decisions.targets import check_targets, default_targets
 from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.estimator.network_estimator import NetworkEstimator, weights_of
 from pyro_fairvae.estimator.state import restore_estimator
-from pyro_fairvae.estimator.table_classifier import TableClassifier, WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import (
+    GivenStream,
+    GivenTable,
+    TableClassifier,
+    WithholdingWarning,
+)
 from pyro_fairvae.estimator.validation import (
     random_seed,
 )
@@ -44,7 +51,7 @@ from pyro_fairvae.inference.training import Progress, check_without_costs
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.risks import RISKS
 from pyro_fairvae.risks.costs import check_costs
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import SAMPLED, Observed
 from pyro_fairvae.storage.stored_model import StoredModel, restoring
 
 
@@ -302,8 +309,12 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
                     stacklevel=4,
                 )
             targets, lambdas = (), (0.0,)
-        weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
-        given = self._given_table(*counted, weight)
+        given: GivenTable | GivenStream
+        if isinstance(X, StreamedTable):  # whose label and groups are named alone
+            given = self._given_stream(X)
+        else:
+            weight, counted = self._counted_rows(X, y, sensitive_features, proxy_proba, sample_weight)
+            given = self._given_table(*counted, weight)
         device = resolve_device(self.device)
         table = given.coded
         seed = random_seed(self.random_state)
@@ -313,6 +324,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         )
         parts = table.parts(self.validation_fraction, seed)
         train, validation = map(table.observed, parts)
+        validation = validation.sampled()
         settings = self._settings(train.rows, table.encoder.columns)
         settings.fairness.check(len(table.classes), table.attributes.groups)
         if targets:
@@ -329,14 +341,17 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         ranks.check_same("rows or options", config)
         ranks.shares_members(FOLDS + 1 if targets else len(lambdas))  # raises if they cannot be
         fold = folds_of(train, seed)
+        grown, own = train.sampled(), fold[:: train.every(SAMPLED)] if train.on_disk else fold
         scores: BoostedScores | None = None
         if chosen_trunk(train.columns, settings).scores:
-            scores = ranks.from_first(lambda: BoostedScores.learn(train, fold, seed))
+            scores = ranks.from_first(partial(BoostedScores.learn, grown, own, seed))
         imputer = None
         if targets or any(lambdas):
-            imputer = ranks.from_first(lambda: TreeImputer.learn(train, fold, settings, seed, scores))
+            imputer = ranks.from_first(partial(TreeImputer.learn, grown, own, settings, seed, scores))
         self.scores_ = scores
         cells = None if imputer is None else imputer.joint(validation)
+        imputation = None if imputer is None else imputer.of_training(train, fold, bool(targets))
+        del grown
         learned, held_out = train, validation
         if scores is not None:
             learned, held_out = scores.to_learned(train, fold), scores.to_table(validation)
@@ -350,7 +365,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             seed,
             device,
             config,
-            None if imputer is None else imputer.learned,
+            imputation,
         )
         self.encoder_, self.classes_, self.attributes_ = table.encoder, table.classes, table.attributes
         self.proxy_encoder_ = table.proxies

@@ -27,7 +27,9 @@ from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.boosting.tree_inputs import are_categories, tree_inputs
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.data.coded_columns import StatedGroups
+from pyro_fairvae.data.scratch import scratch
 from pyro_fairvae.inference.program import channel_of_groups
+from pyro_fairvae.inference.refinement import every_row
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.calibration import Calibrated, Dependence, calibrate_scores, conditions_of
 from pyro_fairvae.posterior.scored_rows import recalibrated
@@ -36,6 +38,7 @@ from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 
 LEAST_STATED = 0.01  # P(stated|a), whose inverse are weights, is taken to be at least this
 FEWEST_OF_GROUP = 20  # rows with a label that state a group, from which trees impute groups
+AT_ONCE = 1 << 16  # rows on disk that are imputed together
 DRAWS = 300  # of each chain, of the posteriors of who withholds
 
 
@@ -251,6 +254,29 @@ class TreeImputer:
         believed = imputed(label, labels, groups, table, fold)
         learned = Imputation(torch.from_numpy(believed.joint), torch.from_numpy(believed.label))
         return TreeImputer(labels, groups, scores, learned)
+
+    def of_training(self, train: Observed, fold: np.ndarray, settled: bool) -> Imputation:
+        """Of training rows, by trees of other folds; of a table on disk, which trees saw a sample of, too.
+
+        If decisions are only ``settled`` by it, of the rows on disk that they are settled on.
+        """
+        if not train.on_disk:
+            return self.learned
+        if settled:
+            rows = torch.arange(0, train.rows, every_row(train))
+            return self._of_fold(train.loaded(rows), fold[rows])
+        joint = scratch((train.rows, train.classes, train.groups))
+        label = scratch((train.rows, train.classes))
+        for rows in torch.arange(train.rows).split(AT_ONCE):
+            some = self._of_fold(train.loaded(rows), fold[rows])
+            joint[rows], label[rows] = some.joint.float(), some.label.float()
+        return Imputation(joint, label)
+
+    def _of_fold(self, table: Observed, fold: np.ndarray) -> Imputation:
+        found = self.scores.labels.out_of_fold(_inputs(table)[0], fold)
+        label = recalibrated_labels(found, self.labels.recalibration)
+        believed = imputed(label, self.labels, self.groups, table, fold)
+        return Imputation(torch.from_numpy(believed.joint), torch.from_numpy(believed.label))
 
     @property
     def withholding(self) -> dict[str, Calibrated]:

@@ -7,7 +7,7 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -38,7 +38,7 @@ from pyro_fairvae.posterior.calibration import Calibrated, calibrate_fit
 from pyro_fairvae.posterior.stored_draws import keep_draws
 from pyro_fairvae.posterior.summaries import PosteriorSummary, summarise
 from pyro_fairvae.schema.number_outcome import NumberOutcome
-from pyro_fairvae.schema.observed import Columns, Imputation, Observed
+from pyro_fairvae.schema.observed import SAMPLED, Columns, Imputation, Observed
 from pyro_fairvae.storage.contents import fit_content
 from pyro_fairvae.storage.stored_model import StoredModel, load_model
 
@@ -59,6 +59,13 @@ def weights_of(lambdas: Sequence[float]) -> tuple[float, ...]:
         raise InputError(f"lambdas must be numbers, one for each member, got {lambdas!r}.") from reason
     check_lambdas(weights)
     return weights
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows that a model has encoded, which its predictions take in place of X."""
+
+    x: torch.Tensor
 
 
 class NetworkEstimator(TableEstimator):
@@ -175,8 +182,11 @@ class NetworkEstimator(TableEstimator):
             reason = "no training row states a group"
         calibrated = withholding if wanted else None
         if calibrated is None and wanted and not reason:
-            calibrated = calibrate_fit(self.fit_, train, [seed])
+            calibrated = calibrate_fit(self.fit_, train.sampled(), [seed])
         posterior = summarise(self.fit_, calibrated)
+        if calibrated is not None and train.on_disk and train.rows > SAMPLED:
+            seen = math.ceil(train.rows / train.every(SAMPLED))
+            posterior["describes"] += f", from {seen} evenly spaced rows of {train.rows}"
         if wanted and reason:
             posterior["describes"] += ", which are taken as certain: intervals are too narrow"
             posterior["warnings"].append(
@@ -262,8 +272,14 @@ class NetworkEstimator(TableEstimator):
         )  # fmt: skip
         return table if self.scores_ is None else replace(table, x=x, columns=self.scores_.with_scores)
 
+    def encoded(self, X: Any) -> EncodedRows:
+        """X, encoded once for several predictions: scores of trees take most of their time."""
+        return EncodedRows(self._encoded(X))
+
     def _encoded(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
+        if isinstance(X, EncodedRows):
+            return X.x
         x = torch.from_numpy(self.encoder_.encode(self._frame(self._features(X))))
         return x if self.scores_ is None else self.scores_.to_rows(x)
 

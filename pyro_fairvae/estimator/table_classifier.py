@@ -22,16 +22,19 @@ from pyro_fairvae.data.frames import as_pandas, like
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
 from pyro_fairvae.data.row_weights import WEIGHT, known_weights, row_weights, without_absent
+from pyro_fairvae.data.streamed_table import StreamedTable
 from pyro_fairvae.data.table_encoder import TableEncoder, as_frame, check_names, names_of, without_columns
 from pyro_fairvae.data.user_table import CodedTable
 from pyro_fairvae.estimator.decides_together import DecidesTogether
 from pyro_fairvae.estimator.state import stored_model
 from pyro_fairvae.estimator.validation import (
     NOBODY,
+    check_classes,
     check_depends_on,
     check_groups,
     check_labels,
     check_number,
+    check_number_of_groups,
     check_roles,
 )
 from pyro_fairvae.evaluation.selection import paid_by
@@ -65,6 +68,17 @@ class GivenTable:
         """Its contents, of which so many rows were trained on."""
         counts = {"training_rows": training_rows, "held_out_rows": len(self.features) - training_rows}
         return self.coded.summary(self.features, self.proxies) | counts
+
+
+@dataclass(frozen=True)
+class GivenStream:
+    """A table that stays in its file."""
+
+    coded: StreamedTable
+
+    def summary(self, training_rows: int) -> dict[str, Any]:
+        """Its contents, of which so many rows were trained on."""
+        return self.coded.summary(training_rows)
 
 
 class TableEstimator(BaseEstimator):
@@ -224,6 +238,27 @@ class TableEstimator(BaseEstimator):
             weight,
         )
         return GivenTable(features, u_table, coded)
+
+    def _given_stream(self, table: StreamedTable) -> GivenStream:
+        """A table that stays in its file, with the same checks; roles of columns by its first rows."""
+        depends_on = names_of(self.withholding_depends_on)
+        require(not names_of(self.proxies), "proxies need all rows in memory; leave them out.", "proxies")
+        validate_data(self, table.first[list(table.features)], skip_check_array=True)
+        stated = int((table.y_obs < len(table.classes)).sum())
+        check_classes(table.classes, table.classes, stated, table.rows)
+        stating = int(table.attributes.stated[table.a_obs].sum())
+        check_number_of_groups(table.attributes.groups, stating)
+        first = table.first
+        check_roles(
+            first[list(table.features)],
+            (),
+            depends_on,
+            first[table.label],
+            first[list(table.group_names)],
+            self.missing_values,
+        )
+        check_depends_on(depends_on, table.encoder)
+        return GivenStream(table)
 
     def _coded_label(
         self, y: Any, rows: int

@@ -46,14 +46,20 @@ def check_labels(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         f"X and y have inconsistent numbers of samples: {rows} rows of X, {len(y_obs)} labels.",
     )
     stated = y_obs < len(classes)
-    require(bool(stated.any()), f"all {rows} labels are missing; at least two classes must be stated.")
+    check_classes(classes, classes[y_obs[stated]], int(stated.sum()), rows)
+    return y_obs, classes
+
+
+def check_classes(classes: np.ndarray, labels: np.ndarray, stated: int, rows: int) -> None:
+    """Raise unless classes, which so many of the rows state as ``labels``, can be learned."""
+    require(stated > 0, f"all {rows} labels are missing; at least two classes must be stated.")
     require(
-        len(classes) <= max(MANY, stated.sum() / 2),
-        f"Unknown label type: y has {len(classes)} values in {stated.sum()} rows that state one; numbers "
+        len(classes) <= max(MANY, stated / 2),
+        f"Unknown label type: y has {len(classes)} values in {stated} rows that state one; numbers "
         "and identifiers are not classes. Give another column, or fewer classes.",
     )
     try:
-        check_classification_targets(classes[y_obs[stated]])
+        check_classification_targets(labels)
     except (TypeError, ValueError) as reason:
         raise InputError(first_line(reason) + ".") from reason
     require(
@@ -64,7 +70,6 @@ def check_labels(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         rows >= FEWEST_ROWS,
         f"a table with n_samples={rows} is too small to fit and validate; give {FEWEST_ROWS} rows or more.",
     )
-    return y_obs, classes
 
 
 def check_outcomes(
@@ -105,7 +110,12 @@ def check_groups(
         len(groups.outcomes) == rows,
         f"X has {rows} rows, but sensitive_features {len(groups.outcomes)}; give the same number.",
     )
-    stating, number = int(groups.stated.sum()), groups.attributes.groups
+    check_number_of_groups(groups.attributes.groups, int(groups.stated.sum()))
+    return groups.outcomes, groups.attributes
+
+
+def check_number_of_groups(number: int, stating: int) -> None:
+    """Raise unless so many rows can state so many groups."""
     require(
         number <= max(MANY, stating / 2),
         f"sensitive_features make {number} groups, which {stating} rows state; numbers and identifiers "
@@ -116,7 +126,6 @@ def check_groups(
         f"sensitive_features make {number} groups; the most that can be told apart here is {MOST_GROUPS}. "
         "Join small groups to larger ones, or give fewer columns.",
     )
-    return groups.outcomes, groups.attributes
 
 
 def check_number(levels: int | None, proxy_proba: Any) -> None:

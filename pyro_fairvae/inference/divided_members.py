@@ -14,8 +14,8 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.shared_start import ONE_FOR_ALL, picked
-from pyro_fairvae.schema.image_rows import PixelRows
 from pyro_fairvae.schema.observed import Imputation, Observed
+from pyro_fairvae.schema.stored_rows import StoredRows
 
 COMPARED = 1 << 24  # numbers of a table's features, at most, by which processes compare what they read
 
@@ -38,7 +38,7 @@ def content_of(imputation: Imputation | None) -> tuple[Tensor, ...]:
 def _content_of(table: Observed) -> list[Any]:
     every = max(1, table.x.shape.numel() // COMPARED)
     rows = slice(None, None, every)
-    x = table.x.bytes_of((..., rows)) if isinstance(table.x, PixelRows) else table.x[..., rows, :]
+    x = table.x.bytes_of((..., rows)) if isinstance(table.x, StoredRows) else table.x[..., rows, :]
     more = [part for part in (table.u, table.outcome) if part is not None]
     layout = table.columns, table.u_columns, table.attributes, table.class_names, table.x.shape
     return [repr(layout), x, table.y_obs, table.a_obs, *more]

@@ -60,7 +60,8 @@ class Program:
                 [derive_seed(seed, purpose) for seed in seeds],
             )
 
-        trunk, images = trunks(train, settings), isinstance(train.columns, Pixels)
+        seen = train.sampled()
+        trunk, images = trunks(seen, settings), isinstance(train.columns, Pixels)
         proxies = 0 if train.u_columns is None else train.u_columns.width
         sizes = (settings.hidden, settings.latent)
 
@@ -73,7 +74,7 @@ class Program:
         of_number: dict[str, Any] = {} if number is None else {"number": number}
         conditions = None
         if settings.withholding_depends_on:
-            conditions = Conditions.learn(train, settings.withholding_depends_on, len(seeds))
+            conditions = Conditions.learn(seen, settings.withholding_depends_on, len(seeds))
         self.model = (FairSSVAE if number is None else FairRegressionVAE)(
             decoders_of(train.columns, 1),
             train.columns,

@@ -55,18 +55,13 @@ def refine_channels(
     ranks = ranks.for_rows(rows)
     share = None if table.weight is None else table.effective_rows / rows
     table, label = part_of(table, ranks), None if label is None else ranks.part(label, 0)
-    encoded = [encoding for _, encoding in program.encode(table)]
-    members = len(encoded[0].heads.class_logits)
-    parts = [
-        (guide.channel_a, table.a_obs, [encoding.heads.group_logits for encoding in encoded]),
-        (
-            guide.channel_y,
-            table.y_obs,
-            [encoding.heads.class_logits for encoding in encoded]
-            if label is None
-            else [label.clamp(min=1e-12).log().expand(members, *label.shape)],
-        ),
-    ]
+    of_groups, of_labels = [], []
+    for _, encoding in program.encode(table):  # without its features, which are many numbers of each row
+        of_groups.append(encoding.heads.group_logits.contiguous())
+        of_labels.append(encoding.heads.class_logits.contiguous())
+    if label is not None:
+        of_labels = [label.clamp(min=1e-12).log().expand(len(of_labels[0]), *label.shape)]
+    parts = [(guide.channel_a, table.a_obs, of_groups), (guide.channel_y, table.y_obs, of_labels)]
     if guide.channel_a.by_label or (guide.conditions is not None and guide.conditions.classes):
         parts.reverse()  # P(ã|a,v,y) needs q(y|x,ỹ)
     for channel, observed, logits in parts:
@@ -227,6 +222,9 @@ def decided_rows(
     Each is (members, rows, …), of evenly spaced rows of a large table; with ``fold``, (1, rows, …), each row
     by the member that was not trained on its fold. ``ranks`` score their parts of the rows, and get all.
     """
+    if table.on_disk:  # without reading the others
+        fold = None if fold is None else fold[:: every_row(table)]
+        table = table.sampled(ROWS)
     every = every_row(table)
     ranks = ranks.for_rows(table.rows)
     if ranks.count > 1:
@@ -243,7 +241,8 @@ def decided_rows(
             imputation.label.softmax(-1),
         )
         if fold is not None:
-            member, row = fold[first : first + batch.rows], torch.arange(batch.rows, device=fold.device)
+            member = fold[first : first + batch.rows].long()
+            row = torch.arange(batch.rows, device=fold.device)
             columns = tuple(column[member, row].unsqueeze(0) for column in columns)
         kept = slice(-first % every, None, every)
         first += batch.rows

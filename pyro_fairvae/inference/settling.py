@@ -51,7 +51,8 @@ def fit_to_targets(
         The fold of each row of ``train``, (rows,), from 0.
     imputation : Imputation, optional
         Of the rows of ``train``, by which decisions are judged, in place of what the networks of other folds
-        say.
+        say; of a table on disk, of every so many rows alone on which decisions are settled
+        (:func:`~pyro_fairvae.inference.refinement.every_row`).
 
     Returns
     -------
@@ -90,7 +91,7 @@ def fit_to_targets(
     rows = decided_rows(whole.program, table, fairness, fold.to(whole.device), current())
     scores, cells, joint, label = (part.squeeze(0) for part in rows)
     if imputation is not None:
-        joint = imputation.joint[:: every_row(train)].to(scores)
+        joint = (imputation.joint if train.on_disk else imputation.joint[:: every_row(train)]).to(scores)
         label = joint.sum(-1)
     joint, label = weighed(table, joint, label)
     if fairness.relative_costs is not None:

@@ -25,6 +25,7 @@ from pyro_fairvae.base.seeds import MemberNoise, SeededDraws, derive_seed
 from pyro_fairvae.base.threads import PYRO
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.data.batches import batches
+from pyro_fairvae.data.block_orders import BlockOrders
 from pyro_fairvae.data.possible_pairs import PairsOfRows
 from pyro_fairvae.inference.divided_members import (
     check_same_rows,
@@ -47,7 +48,7 @@ from pyro_fairvae.nn.densities import Mixture
 from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, RiskSettings, check_of_numbers, propagate_labels
 from pyro_fairvae.risks.costs import bayes_threshold
 from pyro_fairvae.schema.cells import Cell
-from pyro_fairvae.schema.observed import Batch, Imputation, Observed
+from pyro_fairvae.schema.observed import SAMPLED, Batch, Imputation, Observed
 
 
 def check_lambdas(lambdas: Sequence[float]) -> None:
@@ -205,6 +206,11 @@ def fit(
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
+        settings.fairness.labeller != "propagation" or not train.on_disk,
+        "labeller='propagation' needs the features of all rows in memory, but these rows are read from a "
+        "file; use labeller='head', or fit to rows in memory.",
+    )
+    require(
         settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
         "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
     )
@@ -214,8 +220,12 @@ def fit(
     check_same_rows(ranks, (train, validation), *given, fold, *content_of(imputation))
     divided = ranks.shares_members(len(lambdas))
     own = ranks.block(len(lambdas)) if divided else range(len(lambdas))
-    outside = None
-    if fold is not None:
+    blocks, outside = BlockOrders.of(train, fold, len(lambdas), settings.batch), None
+    require(
+        ranks.count == 1 or not train.on_disk,
+        f"rows on disk are read by one process, but there are {ranks.count}; start it without torchrun.",
+    )
+    if fold is not None and blocks is None:
         outside = [np.flatnonzero(fold.cpu().numpy() != k) for k in range(len(lambdas))]
     common = _Common(
         settings,
@@ -223,6 +233,7 @@ def fit(
         train.rows if outside is None else min(map(len, outside)),
         any(lambdas),
         ALONE if divided else ranks,
+        blocks,
     )
     common.check()
 
@@ -282,6 +293,7 @@ class _Common:
     epoch_rows: int  # that each member is trained on in an epoch
     any_risk: bool  # whether any member has a λ
     ranks: Ranks  # that have parts of the rows
+    blocks: BlockOrders | None  # the order of rows on disk
 
     @property
     def steps(self) -> int:
@@ -315,7 +327,7 @@ class _Run:
     ) -> None:
         self.workers = workers
         self.outside = outside  # rows that each member is trained on, if not all
-        self.common, self.ranks = common, common.ranks
+        self.common, self.ranks, self.blocks = common, common.ranks, common.blocks
         settings = common.settings
         self.device = torch.device(device)
         self.train = train.to(device, dtype)
@@ -363,14 +375,12 @@ class _Run:
         chosen = self.chosen
         if self.settings.objective_weights.objective == "consistent":
             program = self.program.with_state(chosen)
-            refine_channels(
-                program,
-                self.train,
-                self._noise(2),
-                self.settings.channel_steps,
-                label=None if self.imputation is None else self.imputation.label,
-                ranks=self.ranks,
-            )
+            seen = self.train.sampled()
+            label = None if self.imputation is None else self.imputation.label
+            if label is not None and self.train.on_disk:
+                label = label[:: self.train.every(SAMPLED)]
+            steps = self.settings.channel_steps
+            refine_channels(program, seen, self._noise(2), steps, label=label, ranks=self.ranks)
             chosen = _copy(program.state(), self.device)
         adjustment = None
         if self.train.number is None:
@@ -433,11 +443,11 @@ class _Run:
         sums: dict[str, Tensor] = {}
         noise = self._noise(3)
         draws = SeededDraws(derive_seed(self.common.seed, self.epoch, 1))  # of augmentation
-        order = self._order().tensor_split(self.steps, dim=-1)
-        own = [self.ranks.part(index) for index in order]
+        order = self._steps()
+        own = order if self.ranks.count == 1 else [self.ranks.part(index) for index in order]
         batches = self._batches(order, own)
         for step, index in enumerate(own):
-            done = (self.epoch + step / self.steps) / self.settings.epochs
+            done = (self.epoch + step / len(order)) / self.settings.epochs
             with draws.held():
                 measured = self.svi.step(self._with_imputations(next(batches), index), done, noise)
             columns = measured.parts | {"gap": measured.gap, "gap_error": measured.gap_error}
@@ -445,7 +455,7 @@ class _Run:
             for name, column in columns.items():
                 sums[name] = sums.get(name, 0) + column
         self.ranks.add_up([sums[name] for name in sums if name not in (*OF_ALL_RANKS, *self.cells)])
-        return {name: total / self.steps for name, total in sums.items()}
+        return {name: total / len(order) for name, total in sums.items()}
 
     def _noise(self, purpose: int) -> MemberNoise:
         """This epoch's noise for a purpose."""
@@ -480,7 +490,8 @@ class _Run:
 
     def _pairs_of_rows(self) -> PairsOfRows | None:
         """Finds the (y, a) that rows leave possible, where not all are and members share rows."""
-        if self.train.members is not None or self.outside is not None or self.train.number is not None:
+        apart = self.outside is not None or (self.blocks is not None and self.blocks.fold is not None)
+        if self.train.members is not None or apart or self.train.number is not None:
             return None
         model = self.program.model
         pairs = PairsOfRows(self.train, model.channel_a, model.channel_y)
@@ -493,6 +504,12 @@ class _Run:
             return batch
         members = torch.arange(len(self.propagated_labels), device=index.device).unsqueeze(-1)
         return replace(batch, propagated_labels=self.propagated_labels[members, index])
+
+    def _steps(self) -> Sequence[Tensor]:
+        """The rows of each of this epoch's steps."""
+        if self.blocks is not None:
+            return self.blocks.of_epoch(derive_seed(self.common.seed, self.epoch, 0), self.train.x.device)
+        return self._order().tensor_split(self.steps, dim=-1)
 
     def _order(self) -> Tensor:
         """This epoch's order of rows: (rows,) where members share them, else (members, rows)."""

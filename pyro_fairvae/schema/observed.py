@@ -9,6 +9,7 @@ take nothing else, so hidden truth cannot reach them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -19,12 +20,15 @@ from torch import Tensor
 
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.coded_rows import CodedRows
 from pyro_fairvae.schema.image_rows import PixelRows, Pixels
 from pyro_fairvae.schema.number_outcome import NumberOutcome
+from pyro_fairvae.schema.stored_rows import StoredRows
 
-Features = Tensor | PixelRows  # x of a table: numbers, or images that are read on access
+Features = Tensor | PixelRows | CodedRows  # x of a table: numbers, or rows of a file that are read on access
 IS_MISSING = "{} is missing"  # name of the block that marks the gaps of a number
 WIDE = 1024  # columns from which fewer rows are processed at a time
+SAMPLED = 200_000  # rows of a mapped file, at most, for what needs them in memory at once
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class Observed:
 
     Parameters
     ----------
-    x : Tensor or PixelRows
+    x : Tensor, PixelRows or CodedRows
         Features, (rows, columns), or (members, rows, columns) where each member has rows of its own.
     y_obs, a_obs : Tensor
         ỹ and ã, the observed label and group, shaped as ``x`` without its columns.
@@ -225,7 +229,7 @@ class Observed:
                 f"{name} must be a non-empty tensor of integers from 0 to {values}, where {values} is ∅.",
             )
         require(
-            isinstance(self.x, PixelRows) or bool(self.x.isfinite().all()),
+            isinstance(self.x, StoredRows) or bool(self.x.isfinite().all()),
             "x holds values that are not finite; impute or drop them first.",
         )
         require(
@@ -346,13 +350,33 @@ class Observed:
         return self if self.members is None else self._of(members)
 
     def _of(self, key: Any) -> Observed:
-        x = self.x.take(key) if isinstance(self.x, PixelRows) else self.x[key]
+        x = self.x.take(key) if isinstance(self.x, StoredRows) else self.x[key]
         u, outcome, weight = (
             None if value is None else value[key] for value in (self.u, self.outcome, self.weight)
         )
         return replace(
             self, x=x, y_obs=self.y_obs[key], a_obs=self.a_obs[key], u=u, outcome=outcome, weight=weight
         )
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the rows of a table are read from a mapped file."""
+        return isinstance(self.x, CodedRows)
+
+    def every(self, most: int) -> int:
+        """Every so many rows are at most so many."""
+        return math.ceil(self.rows / most)
+
+    def sampled(self, most: int = SAMPLED) -> Observed:
+        """The table itself, or, of a mapped file, evenly spaced rows of it in memory."""
+        if not self.on_disk:
+            return self
+        return self.loaded(torch.arange(0, self.rows, self.every(most), device=self.y_obs.device))
+
+    def loaded(self, index: Tensor) -> Observed:
+        """The table of some rows, (rows,), in memory."""
+        some = self.take(index)
+        return replace(some, x=torch.cat(list(in_pieces(some.x)), dim=-2))
 
     def chunks(self) -> Iterator[Batch]:
         """All rows in order, some at a time, so that memory does not grow with the table."""
@@ -418,13 +442,12 @@ def in_pieces(x: Features) -> Iterator[Tensor]:
     size = rows_at_once(x)
     for start in range(0, x.shape[-2], size):
         rows = slice(start, start + size)
-        # Rows are the last dimension of the index of images.
-        yield x[..., rows] if isinstance(x, PixelRows) else x[..., rows, :]
+        # Rows are the last dimension of the index of rows in a file.
+        yield x[..., rows] if isinstance(x, StoredRows) else x[..., rows, :]
 
 
 def stack_features(parts: Sequence[Features]) -> Features:
     """(members, rows, columns): a table's rows for each member."""
-    images = [part for part in parts if isinstance(part, PixelRows)]
-    if images:
-        return PixelRows.stack(images)
+    if isinstance(parts[0], StoredRows):
+        return type(parts[0]).stack(parts)  # type: ignore[arg-type]
     return torch.stack([part for part in parts if isinstance(part, Tensor)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, NumberAudit, audit, audit_numbers
@@ -28,6 +29,7 @@ from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.inference.checkpoint import CHECKPOINT, OtherConfig
 from pyro_fairvae.storage.model_folder import ABOUT, AUDIT, MODEL, check_free
+from pyro_fairvae.studies.streamed_fit import STREAMING, StreamedUserTable, streams
 
 ReportGaps = Callable[[str, Mapping[str, int]], None]  # called with a column, and the rows of each word in it
 
@@ -60,6 +62,26 @@ class UserTable:
             "weights": "" if self.weights is None else str(self.weights.name),
         }
 
+    def audited(self, holdout: float, seed: int) -> np.ndarray:
+        """Which rows are only audited."""
+        return random_share(len(self.features), holdout, seed)
+
+    def fitted(self, rows: np.ndarray, model: object, say: Callable[[str], None]) -> tuple[Any, ...]:
+        """The arguments of a fit to some of the rows."""
+        probabilities = None if self.probabilities is None else self.probabilities[rows]
+        return *self.some(rows), probabilities, self.counted(rows)
+
+    def counted(self, rows: np.ndarray) -> pd.Series | None:
+        """The weights of some rows, if they have any."""
+        return None if self.weights is None else self.weights[rows]
+
+    def some(self, rows: np.ndarray) -> tuple[pd.DataFrame, pd.Series, pd.DataFrame]:
+        """Features, label and groups of some rows."""
+        return self.features[rows], self.label[rows], self.groups[rows]
+
+    def discard(self) -> None:
+        """Nothing is on disk."""
+
 
 @dataclass(frozen=True)
 class FittedTable:
@@ -86,6 +108,7 @@ def fit_table(
     holdout: float = 0.2,
     seed: int = 0,
     overwrite: bool = False,
+    streaming: str = STREAMING[0],
     report: Callable[[str], None] | None = None,
     report_gaps: ReportGaps | None = None,
 ) -> FittedTable:
@@ -97,7 +120,8 @@ def fit_table(
     these are not features either. ``holdout`` is the share of rows
     that are only audited; ``seed`` draws them, and is the model's ``random_state``. An interrupted fit
     continues from the checkpoint in ``out`` when called again with the same arguments; with ``overwrite``, a
-    model and a checkpoint of another fit are replaced. ``report`` is called with progress messages,
+    model and a checkpoint of another fit are replaced. With ``streaming`` rows of Parquet stay on disk
+    (:mod:`.streamed_fit`), by default where they are many. ``report`` is called with progress messages,
     ``report_gaps`` before fitting with words of label and groups that were read as gaps without being in
     ``missing``.
 
@@ -123,19 +147,27 @@ def fit_table(
         if ranks.is_first:
             for name in (*MODEL, *ABOUT, CHECKPOINT):
                 check_replaceable(out / name, path)
-        table = ranks.everywhere(
-            lambda: read_user_table(
-                path, label, groups, missing, values, drop, report_gaps, proxy_proba, weights
-            )
-        )
-        if table.weights is not None:
-            row_weights(table.weights, len(table.features), f"the column {weights!r} of weights")
-        audited = random_share(len(table.features), holdout, seed)
         model.set_params(random_state=seed)
-        features, labels, stated = (part[~audited] for part in (table.features, table.label, table.groups))
-        probabilities = None if table.probabilities is None else table.probabilities[~audited]
-        counted = None if table.weights is None else table.weights[~audited]
-        rows = (features, labels, stated, probabilities, counted)
+        rows: StreamedUserTable | UserTable
+        if streams(path, streaming, model, proxy_proba, weights, say):
+            require(
+                ranks.count == 1,
+                f"rows on disk are read by one process, but there are {ranks.count}; start it without "
+                "torchrun, or give streaming='never'.",
+                "streaming",
+            )
+            check_column_roles(label, groups, drop)
+            rows = StreamedUserTable.open(path, label, groups, missing, values, drop)
+        else:
+            rows = ranks.everywhere(
+                lambda: read_user_table(
+                    path, label, groups, missing, values, drop, report_gaps, proxy_proba, weights
+                )
+            )
+            if rows.weights is not None:
+                row_weights(rows.weights, len(rows.features), f"the column {weights!r} of weights")
+        audited = rows.audited(holdout, seed)
+        given = rows.fitted(~audited, model, say)
         if isinstance(model, FairDecisions):
             require(
                 ranks.count == 1,
@@ -143,18 +175,16 @@ def fit_table(
                 "without torchrun, or fit a network.",
                 "estimator",
             )
-            model.fit(*rows)
+            model.fit(*given)
         else:
-            _resumed_fit(model, rows, out / CHECKPOINT, overwrite, say)
-        model.source_ = table.source | named | {"proxy_proba": dict(proxy_proba or {})}
+            _resumed_fit(model, given, out / CHECKPOINT, overwrite, say)
+        model.source_ = rows.source | named | {"proxy_proba": dict(proxy_proba or {})}
         if not ranks.is_first:
             return FittedTable(model, model.frontier_, None, int(audited.sum()))
-        result = _audit_held_out(
-            model, table.features[audited], table.label[audited], table.groups[audited],
-            None if table.weights is None else table.weights[audited], say,
-        )  # fmt: skip
+        result = _audit_held_out(model, *rows.some(audited), rows.counted(audited), say)
         about = {} if result is None else {AUDIT: json_text(sealed_content(result.to_dict()))}
         model.stored().save(out, overwrite, about, gone=(CHECKPOINT,))
+        rows.discard()
         return FittedTable(model, model.frontier_, result, int(audited.sum()))
 
 
@@ -190,14 +220,8 @@ def read_user_table(
     weights: str | None = None,
 ) -> UserTable:
     """Read a table; split its columns into label, groups, features, probabilities of groups and weights."""
-    require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
-    for name in drop:
-        require(
-            name not in (label, *groups),
-            f"{name!r} is the label or a group, which are never features; leave it out of drop.",
-            "drop",
-        )
     given = proxy_proba or {}
+    check_column_roles(label, groups, drop)
     for name in given.values():
         require(
             name not in (label, *groups, *drop),
@@ -225,6 +249,17 @@ def read_user_table(
     by_group = probabilities.set_axis(list(given), axis=1) if given else None
     of_rows = None if weights is None else counted.iloc[:, 0]
     return UserTable(path, labels, stated, features, list(missing), list(values), by_group, of_rows)
+
+
+def check_column_roles(label: str, groups: Sequence[str], drop: Sequence[str]) -> None:
+    """Raise unless every column has one role."""
+    require(label not in groups, f"{label!r} cannot be both the label and a group.", "label", "group")
+    for name in drop:
+        require(
+            name not in (label, *groups),
+            f"{name!r} is the label or a group, which are never features; leave it out of drop.",
+            "drop",
+        )
 
 
 def unasked_gaps(

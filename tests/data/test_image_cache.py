@@ -19,8 +19,9 @@ import torch
 from pyro_fairvae.base import file_locks
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.data import image_cache
-from pyro_fairvae.data.image_cache import Cut, cache_home, cached_images, decode
+from pyro_fairvae.data.image_cache import Cut, cached_images, decode
 from pyro_fairvae.data.image_sources import open_images
+from pyro_fairvae.data.mapped_store import cache_home
 from tests.support import ROOT
 from tests.support.pictures import NAMES, Counted, file_of, image_name, noise, solid, write_images
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.boosting.scores import folds_of
-from pyro_fairvae.data import Missingness, Splits, split, synthetic
+from pyro_fairvae.data import Missingness, Splits, block_orders, split, synthetic
 from pyro_fairvae.data.images import ImageTable
 from pyro_fairvae.decisions import targets
 from pyro_fairvae.inference import refinement, settling
@@ -26,6 +26,7 @@ from pyro_fairvae.schema.levels import Levels
 from pyro_fairvae.schema.observed import Columns, Imputation, Observed
 from tests.support import pretend
 from tests.support.small import small_settings, three_groups
+from tests.support.stored import stored
 
 SETTINGS: dict[str, Any] = {"batch": 96, "epochs": 1, "channel_steps": 2, "decision_steps": 2}
 PROXIES = Columns(1, (2,), ("surname", "place"))
@@ -190,6 +191,29 @@ def test_members_settled_to_targets(splits: Splits, accelerator: torch.device) -
     assert cpu.adjustment is not None
     if accelerator.type == pretend.NAME:
         assert torch.equal(there.adjustment.cpu(), cpu.adjustment)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_rows_on_disk_in_blocks(
+    splits: Splits, accelerator: torch.device, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    for name, value in (("BLOCK", 8), ("WINDOW", 100)):
+        monkeypatch.setattr(block_orders, name, value)
+    monkeypatch.setattr(Observed.sampled, "__defaults__", (90,))
+    train, settings = stored(splits.train), small_settings(**SETTINGS)
+    if not settled:
+        same_as_on_the_cpu(train, splits.validation, accelerator)
+        return
+    monkeypatch.setattr(refinement, "ROWS", 70)
+    fold = torch.from_numpy(folds_of(train, 0))
+    cpu, there = (
+        fit_to_targets(train, splits.validation, (0.1,), fold, settings, device=device)
+        for device in ("cpu", accelerator)
+    )
+    check_place(there, accelerator)
+    if accelerator.type == pretend.NAME:
+        for name, value in there.program.state().items():
+            assert torch.equal(value.cpu(), cpu.program.state()[name]), name
 
 
 def test_a_run_goes_on_where_it_was_stopped(splits: Splits, accelerator: torch.device) -> None:

@@ -40,6 +40,7 @@ from pyro_fairvae.data.number_columns import is_number
 from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.report.text import check_in_words
+from pyro_fairvae.studies.user_fit import audit_of_predictor, audit_with_members
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
     model, table = open_model(arguments, named)
     labels, decided, stated = roles_of(arguments, model, table)
     if isinstance(model, FairSSVAERegressor):
-        _audit_numbers(arguments, model, labels, decided, stated)
+        _audit_numbers(arguments, model, features_of(model, table), labels, decided, stated)
         return
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
@@ -131,6 +132,8 @@ def run(arguments: argparse.Namespace) -> None:
             pos_label=arguments.pos_label,
             scores=scores.iloc[:, 0] if arguments.scores else None,
         )
+        if not arguments.decisions:
+            result = audit_with_members(result, model, features)
         if arguments.local_law_144 is not None:
             law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
             result = replace(result, local_law=law)
@@ -150,6 +153,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _audit_numbers(
     arguments: argparse.Namespace,
     model: FairSSVAERegressor,
+    features: pd.DataFrame,
     outcomes: pd.Series,
     predicted: pd.Series,
     stated: pd.DataFrame,
@@ -164,8 +168,12 @@ def _audit_numbers(
         f"{flags}: for decisions between classes only. The model predicts a number, whose audit assumes that "
         f"withholding depends on the group alone; leave {flags} out.",
     )
-    known = model.attributes_ if model.knows_groups_ and not arguments.group else None
-    result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=arguments.confidence)
+    own_groups = model.knows_groups_ and not arguments.group
+    if arguments.decisions:
+        known = model.attributes_ if own_groups else None
+        result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=arguments.confidence)
+    else:
+        result = audit_of_predictor(model, features, outcomes, stated, own_groups, arguments.confidence)
     if arguments.out is not None:
         write_sealed(arguments.out, result.to_dict())
     print(result)

@@ -17,7 +17,7 @@ from pyro_fairvae.auditing.source import AuditSource
 from pyro_fairvae.auditing.tables import intervals, number, plain, records, table_of
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.posterior.withholding_check import CheckSummary
-from pyro_fairvae.schema.documents import AuditDocument, as_plain
+from pyro_fairvae.schema.documents import AuditDocument, MembersDocument, as_plain
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Audit:
     local_law, by_gamma : optional
         What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
         rest.
+    members : MembersDocument, optional
+        The decisions of all members of a frontier about the same rows: see :mod:`.members`.
     check : dict, optional
         The check of the assumption on withholding: what it ``says``, whether it is ``rejected``, its
         ``p_value``, ``suggestions`` for ``withholding_depends_on``, and ``columns``. None if it was not made.
@@ -74,6 +76,7 @@ class Audit:
     figures: Figures | None = None
     local_law: LocalLaw144 | None = None
     by_gamma: Sensitivity | None = None
+    members: MembersDocument | None = None
     source: AuditSource | None = field(default=None, repr=False, compare=False)
 
     def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
@@ -158,12 +161,14 @@ class Audit:
             "figures": None if self.figures is None else self.figures.to_dict(),
             "local_law": None if self.local_law is None else self.local_law.to_dict(),
             "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
+            "members": None if self.members is None else as_plain(self.members),
         }
 
     @staticmethod
     def read(path: Path) -> Audit:
         """Read an audit from a file that holds the result of :meth:`to_dict`."""
-        content = as_plain(read_document(path, AuditDocument, "an audit, as fairvae audit writes it"))
+        document = read_document(path, AuditDocument, "an audit, as fairvae audit writes it")
+        content = as_plain(document)
         return Audit(
             table_of(content["metrics"]).set_index("metric"),
             table_of(content["rates"]),
@@ -176,6 +181,7 @@ class Audit:
             None if content["figures"] is None else Figures.of(content["figures"]),
             None if content["local_law"] is None else LocalLaw144.of(content["local_law"]),
             None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
+            document.members,
         )
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ from pyro_fairvae.report.model_page import write_model_page
 from pyro_fairvae.report.numbers import number_frontier_table
 from pyro_fairvae.report.text import (
     align,
+    between_rules,
     channels_table,
     check_lines,
     decision_table,
@@ -32,11 +33,13 @@ from pyro_fairvae.report.text import (
     withholding_table,
 )
 from pyro_fairvae.report.together import together_table
+from pyro_fairvae.report.verdicts import verdicts
 from pyro_fairvae.report.withholding import draw_check, draw_effects
 
 __all__ = [
     "CURVE_MEANS",
     "align",
+    "between_rules",
     "channels_table",
     "check_lines",
     "curve_lines",
@@ -68,6 +71,7 @@ __all__ = [
     "rows_judged_on",
     "suggestion_table",
     "together_table",
+    "verdicts",
     "withholding_table",
     "write_model_page",
 ]

@@ -18,10 +18,11 @@ from pyro_fairvae.evaluation.measures import in_unit, unit_of
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import CheckSummary
+from pyro_fairvae.report.choosing import choosing
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_in_words, curve_lines, draw_curve
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
 from pyro_fairvae.report.numbers import NUMBER_LIMITS, number_audit, number_frontier
-from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
+from pyro_fairvae.report.page import Block, Command, Grid, Heading, Notice, Picture, Section, write_page
 from pyro_fairvae.report.regulators import regulators_sections
 from pyro_fairvae.report.text import (
     EFFECTS_MEAN,
@@ -33,11 +34,20 @@ from pyro_fairvae.report.text import (
     spread_columns,
     suggestion_lines,
 )
+from pyro_fairvae.report.verdicts import members_of, named_members, verdicts
 from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
+from pyro_fairvae.storage.model_folder import AUDIT
 from pyro_fairvae.storage.stored_model import StoredModel
 
+INTENDED = (  # of classes, of numbers
+    "Intended use: to decide, or to help people decide, between the classes of the label, about people like "
+    "those of the table that the model was fitted to, where error rates or rates of decisions are to be "
+    "similar in groups that only some people state.",
+    "Intended use: to predict the outcome of people like those of the table that the model was fitted to, "
+    "where predictions are to be alike in groups that only some people state.",
+)
 LIMITS = (
     "Fairness here means that error rates, or rates of decisions, are similar between the groups named on "
     "this page. It does not cover other groups, single persons, or whether a model should make the decision "
@@ -65,16 +75,24 @@ def write_model_page(path: Path, model: StoredModel, found: Audit | NumberAudit 
         f"{summary['rows']} rows by pyro_fairvae."
     )
     word = shlex.quote(name)  # quoted for a command line
+    again = audit_command(name, model.number is None)
     with tempfile.TemporaryDirectory() as folder:
         sections = [
+            Section("Choose a member", choosing(model, found, word)),
             Section("The frontier", _frontier(model, word, Path(folder))),
             Section("Who withholds", _withholding(model, Path(folder))),
-            Section("Audit", _audit(found, word)),
-            *(regulators_sections(found, Path(folder)) if isinstance(found, Audit) else ()),
+            Section("Audit", _audit(model, found, name)),
+            *(regulators_sections(found, Path(folder), again) if isinstance(found, Audit) else ()),
             Section("Data", _data(model)),
-            Section("Limits of use", LIMITS if model.number is None else NUMBER_LIMITS),
+            Section("Use and limits", [INTENDED[model.number is not None], *limits_of(model)]),
         ]
-        write_page(path, f"Model {name}", *sections, opening=opening)
+        notices = verdicts(model, found)
+        write_page(path, f"Model {name}", *sections, opening=opening, notices=notices)
+
+
+def limits_of(model: StoredModel) -> tuple[str, ...]:
+    """What a model must not be used for, or taken as."""
+    return LIMITS if model.number is None else NUMBER_LIMITS
 
 
 def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
@@ -190,8 +208,9 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
     grid = Grid(f"How often {what} withheld", lines, model.posterior["describes"])
     depends_on = model.depends_on
     named: list[Block] = []
-    if depends_on:
-        named.append(f"Withholding the group may depend on it and on: {', '.join(depends_on)}.")
+    if model.knows_groups:
+        others = f"on it and on: {', '.join(depends_on)}" if depends_on else "on the group alone"
+        named.append(f"In this model withholding the group may depend {others}.")
     check = model.posterior["check"]
     if check is not None:
         words = check_in_words(check, depends_on)
@@ -228,6 +247,7 @@ def _effects(effects: Sequence[EffectSummary], folder: Path) -> list[Block]:
     alt = "; ".join(f"{name}: {mean}, from {low} to {high}" for name, mean, low, high in lines[1:])
     caption = "What makes people withhold: changes in the log-odds, with 90 % intervals."
     return [
+        Heading("What withholding depends on"),
         Picture(figure, alt, caption),
         Grid("What makes people withhold", lines, f"{EFFECTS_MEAN.capitalize()}."),
     ]
@@ -245,7 +265,8 @@ def _check(check: CheckSummary | None, folder: Path) -> list[Block]:
         for category in column.categories
     )
     caption = "The check: shares of people who withhold as recorded, and as the rates above predict them."
-    blocks: list[Block] = [Picture(figure, alt, caption)]
+    title = Heading("The check of the assumption on withholding")
+    blocks: list[Block] = [title, Picture(figure, alt, caption)]
     lines = suggestion_lines(check)
     if len(lines) > 1:
         blocks.append(Grid("What else withholding could depend on", lines, f"{SUGGESTED.capitalize()}."))
@@ -271,11 +292,19 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
     write_figure(figure, path)
 
 
-def _audit(found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
+def _audit(model: StoredModel, found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
     if found is None:
-        return [f"No rows were audited. To audit new rows: fairvae audit {name} DATA --out audit.json"]
+        return _without_audit(model, name)
+    again: list[Block] = []
+    if members_of(model, found) is None and model.knows_groups:
+        words = "This audit says nothing of the members that do not decide. For the slider to show them:"
+        again = [Command(words, audit_command(name, sensitivity=model.number is None))]
+    elif found.members is not None and found.members.audited not in (None, model.selected):
+        names = named_members(model.frontier)
+        words = f"This audit is of {names[found.members.audited]}, and {names[model.selected]} decides."
+        again = [Notice(words)]
     if isinstance(found, NumberAudit):
-        return number_audit(found)
+        return [*number_audit(found), *again]
     interval = f"{100 * found.confidence:g} %"
     counts = found.rows
     words = (
@@ -319,8 +348,33 @@ def _audit(found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
         Grid("Disparities", metrics),
         Grid("Groups", groups),
         Grid("Rates of decisions by group", rates),
+        *again,
         *(f"Note: {note}" for note in found.notes),
     ]
+
+
+def _without_audit(model: StoredModel, name: str) -> list[Block]:
+    """What the page lacks, and what adds it."""
+    if isinstance(model.columns, Pixels):
+        return ["No rows were audited. Decisions about images are audited in Python: pyro_fairvae.audit."]
+    adds = (
+        "disparities with bounds that hold whoever withholds, rates by group, figures for regulators, and "
+        "how far withholding may depart from what is modelled before a finding turns"
+    )
+    if model.number is not None:
+        adds = "mean predictions and mean errors by group, and their largest differences, with intervals"
+    return [
+        Command("No rows were audited. To audit new rows:", audit_command(name, model.number is None)),
+        Command("and then again:", f"fairvae report {shlex.quote(name)}"),
+        f"What is missing until then, all on rows that the model has never seen: {adds}; and each member's "
+        "figures there.",
+    ]
+
+
+def audit_command(name: str, sensitivity: bool = True) -> str:
+    """The command that makes an audit which the next report shows."""
+    out = shlex.quote(str(Path(name) / AUDIT))
+    return f"fairvae audit {shlex.quote(name)} DATA{' --sensitivity' * sensitivity} --out {out}"
 
 
 def _data(model: StoredModel) -> list[Block]:

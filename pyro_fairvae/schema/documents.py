@@ -269,6 +269,55 @@ class SourceDocument(_Strict):
     proxy_proba: dict[str, str] = {}  # the column with the probabilities of each group
 
 
+class RowCounts(_Strict):
+    """How many rows were audited, and how many state what."""
+
+    rows: Natural
+    stated: Natural
+    withheld: Natural
+    unlabelled: Natural
+
+
+class MemberMeasure(_Strict):
+    """A disparity of a member's decisions, with its interval."""
+
+    measure: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+
+
+class MemberRate(_Strict):
+    """A rate, or a mean, of a group under a member, with its interval."""
+
+    rate: str
+    group: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_rows: Natural
+
+
+class MemberFigures(_Strict):
+    """What a member's decisions about some rows are like, and how they differ from another one's."""
+
+    error: NumberOrNull  # share, or root mean square
+    decided: dict[str, Natural]  # rows by decision; empty where numbers are predicted
+    measures: list[MemberMeasure]
+    rates: list[MemberRate]
+    changes: list[MemberRate]  # shares that gain and lose a decision, or mean changes of predictions
+
+
+class MembersDocument(_Strict):
+    """The members of a frontier side by side, on rows that none of them was trained on."""
+
+    rows: RowCounts
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    against: Natural  # the member that changes are against: the one without fairness
+    members: Annotated[list[MemberFigures], Meta(min_length=1)]
+    audited: Natural | None = None  # the member that the audit beside it is of
+
+
 class ModelDocument(_Strict):
     """``model.json``: a model without its tensors."""
 
@@ -291,6 +340,7 @@ class ModelDocument(_Strict):
     feature_names: list[str]
     proxies: TableColumns | None = None
     outcome: OutcomeDocument | None = None  # where it is a number, whose levels are then the classes
+    members: MembersDocument | None = None
 
 
 class MetricLine(_Strict):
@@ -454,15 +504,6 @@ class SensitivityDocument(_Strict):
     confidence: Annotated[float, Meta(gt=0, lt=1)]
 
 
-class RowCounts(_Strict):
-    """How many rows were audited, and how many state what."""
-
-    rows: Natural
-    stated: Natural
-    withheld: Natural
-    unlabelled: Natural
-
-
 class AuditDocument(_Strict):
     """``audit.json``: the results of an audit."""
 
@@ -477,6 +518,7 @@ class AuditDocument(_Strict):
     figures: FiguresDocument | None = None
     local_law: LocalLawDocument | None = None
     sensitivity: SensitivityDocument | None = None
+    members: MembersDocument | None = None
 
 
 class NumberDifference(_Strict):
@@ -510,6 +552,7 @@ class NumberAuditDocument(_Strict):
     rows: RowCounts
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]
+    members: MembersDocument | None = None
 
 
 class CheckpointHeader(_Strict):

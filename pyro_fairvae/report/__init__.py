@@ -1,5 +1,6 @@
 """Figures, tables and pages; the only package that imports matplotlib."""
 
+from pyro_fairvae.report.card import card_in_markdown, model_card, write_card
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_lines, curve_table, draw_curve, draw_recovered
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
@@ -40,6 +41,7 @@ __all__ = [
     "CURVE_MEANS",
     "align",
     "between_rules",
+    "card_in_markdown",
     "channels_table",
     "check_lines",
     "curve_lines",
@@ -63,6 +65,7 @@ __all__ = [
     "frontier_table",
     "imputation_table",
     "members_in_words",
+    "model_card",
     "number_frontier_table",
     "posterior_table",
     "prior_table",
@@ -73,5 +76,6 @@ __all__ = [
     "together_table",
     "verdicts",
     "withholding_table",
+    "write_card",
     "write_model_page",
 ]

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from pyro_fairvae.auditing import AUDITED, Audit, NumberAudit
+from pyro_fairvae.auditing import Audit, NumberAudit
 from pyro_fairvae.auditing.number_audit import WHAT
 from pyro_fairvae.base.documents import finite_or_nan
 from pyro_fairvae.evaluation.measures import unit_of
 from pyro_fairvae.report.drawings import Bar, Plane, Point
-from pyro_fairvae.report.numbers import MEANINGS
 from pyro_fairvae.report.page import (
     Bars,
     Block,
@@ -26,6 +25,7 @@ from pyro_fairvae.report.page import (
     Tile,
     Tiles,
 )
+from pyro_fairvae.report.statements import measure_in_words
 from pyro_fairvae.report.text import members_in_words, rows_judged_on
 from pyro_fairvae.report.verdicts import (
     deciding,
@@ -35,7 +35,7 @@ from pyro_fairvae.report.verdicts import (
     shown,
     unfairness,
 )
-from pyro_fairvae.schema.documents import MemberFigures, MemberRate, MembersDocument
+from pyro_fairvae.schema.documents import MemberFigures, MemberMeasure, MemberRate, MembersDocument
 from pyro_fairvae.storage.stored_model import StoredModel
 
 FEW = 20  # stating rows below which a rate is marked
@@ -88,14 +88,6 @@ def choosing(model: StoredModel, found: Audit | NumberAudit | None, word: str) -
     if len(choices) > 1:
         blocks.append(every_member(model, sides, order))
     return blocks
-
-
-def measure_in_words(model: StoredModel) -> str:
-    """The measure of disparity, and what it is."""
-    metric = model.metric
-    if model.number is not None:
-        return f"{metric}: {MEANINGS[metric]}"
-    return f"{metric}: {AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}"
 
 
 def in_order(model: StoredModel) -> list[int]:
@@ -283,22 +275,30 @@ def _axes(members: Sequence[MemberFigures], what: str) -> dict[str, tuple[float,
 
 
 def every_member(model: StoredModel, sides: SideBySide, order: Sequence[int]) -> Grid:
-    """What the slider shows, of all members."""
+    """What the slider shows, of all members, side by side for each figure."""
     title, names = members_in_words(model.frontier)
-    interval = f"{100 * sides.document.confidence:g} %"
-    lines = [[title, "what", "group", "estimate", interval, "stated rows"]]
-    number = model.number is not None
-    for k in order:
-        figures = sides.document.members[k]
-        for line in [*figures.rates, *(figures.changes if k != sides.document.against else ())]:
-            value, low, high = map(finite_or_nan, (line.estimate, line.low, line.high))
-            cells = [f"{v:.4g}" if number else f"{100 * v:.1f}" for v in (value, low, high)]
-            cells = ["–" if cell == "nan" else cell for cell in cells]
-            ends = f"[{cells[1]}, {cells[2]}]"
-            lines.append([names[k], line.rate, line.group, cells[0], ends, str(line.stated_rows)])
+    document, number = sides.document, model.number is not None
+    lines = [["what", "group", title, "estimate", f"{100 * document.confidence:g} %", "stated rows"]]
+
+    def add(what: str, group: str, k: int, found: MemberRate | MemberMeasure, stated: str) -> None:
+        values = [finite_or_nan(value) for value in (found.estimate, found.low, found.high)]
+        cells = ["–" if math.isnan(v) else f"{v:.4g}" if number else f"{100 * v:.1f}" for v in values]
+        lines.append([what, group, names[k], cells[0], f"[{cells[1]}, {cells[2]}]", stated])
+
+    members = document.members
+    for j, measure in enumerate(members[0].measures):
+        for k in order:
+            what = WHAT[measure.measure] if number else measure.measure
+            add(what, "largest difference", k, members[k].measures[j], "–")
+    for kind in ("rates", "changes"):
+        for j, line in enumerate(getattr(members[0], kind)):
+            for k in order:
+                found: MemberRate = getattr(members[k], kind)[j]
+                if kind == "rates" or k != document.against:
+                    add(line.rate, line.group, k, found, str(found.stated_rows))
     unit = "" if number else ", in per cent"
-    note = f"On {sides.rows}{unit}; gains, losses and changes are against {names[sides.document.against]}."
-    return Grid("Groups under every member", lines, note)
+    note = f"On {sides.rows}{unit}; gains, losses and changes are against {names[document.against]}."
+    return Grid("Groups under every member", lines, note, heading=2)
 
 
 def _plane(model: StoredModel, order: Sequence[int]) -> Plane | None:

@@ -21,9 +21,20 @@ from pyro_fairvae.posterior.withholding_check import CheckSummary
 from pyro_fairvae.report.choosing import choosing
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_in_words, curve_lines, draw_curve
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
-from pyro_fairvae.report.numbers import NUMBER_LIMITS, number_audit, number_frontier
+from pyro_fairvae.report.numbers import number_audit, number_frontier
 from pyro_fairvae.report.page import Block, Command, Grid, Heading, Notice, Picture, Section, write_page
 from pyro_fairvae.report.regulators import regulators_sections
+from pyro_fairvae.report.statements import (
+    audit_command,
+    depends_in_words,
+    intended_use,
+    limits_of,
+    measure_in_words,
+    opening_of,
+    report_command,
+    source_in_words,
+    without_audit,
+)
 from pyro_fairvae.report.text import (
     EFFECTS_MEAN,
     SUGGESTED,
@@ -38,44 +49,13 @@ from pyro_fairvae.report.verdicts import members_of, named_members, verdicts
 from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
-from pyro_fairvae.storage.model_folder import AUDIT
 from pyro_fairvae.storage.stored_model import StoredModel
-
-INTENDED = (  # of classes, of numbers
-    "Intended use: to decide, or to help people decide, between the classes of the label, about people like "
-    "those of the table that the model was fitted to, where error rates or rates of decisions are to be "
-    "similar in groups that only some people state.",
-    "Intended use: to predict the outcome of people like those of the table that the model was fitted to, "
-    "where predictions are to be alike in groups that only some people state.",
-)
-LIMITS = (
-    "Fairness here means that error rates, or rates of decisions, are similar between the groups named on "
-    "this page. It does not cover other groups, single persons, or whether a model should make the decision "
-    "at all.",
-    "How often people withhold is learned under the assumption that it depends on their group, and on "
-    "nothing else unless this page names it. If the audit reports otherwise, do not rely on the rates.",
-    "Imputed groups are probabilities for estimating rates over many people. Do not use them as a statement "
-    "about a person.",
-    "The model is as good as the labels it was fitted to. If those were decided unfairly, a model with "
-    "equal errors in all groups repeats it.",
-    "Members of the frontier were compared on a limited number of rows, and small groups have few of them: "
-    "a difference of less than two standard errors may be chance. Audit new data before and during "
-    "use.",
-)
 
 
 def write_model_page(path: Path, model: StoredModel, found: Audit | NumberAudit | None, name: str) -> None:
     """Write the page of a model, and of its audit if there is one, as a single HTML file."""
-    summary = model.summary
-    label = model.source.get("label", "the label")
-    groups = ", ".join(model.attributes.names) if model.knows_groups else "no group"
-    kind = "classifier" if model.number is None else "predictor"
-    opening = (
-        f"A {kind} of {label} designed to be fair to {groups}, fitted to {summary['training_rows']} of "
-        f"{summary['rows']} rows by pyro_fairvae."
-    )
     word = shlex.quote(name)  # quoted for a command line
-    again = audit_command(name, model.number is None)
+    again = audit_command(model, name)
     with tempfile.TemporaryDirectory() as folder:
         sections = [
             Section("Choose a member", choosing(model, found, word)),
@@ -84,15 +64,14 @@ def write_model_page(path: Path, model: StoredModel, found: Audit | NumberAudit 
             Section("Audit", _audit(model, found, name)),
             *(regulators_sections(found, Path(folder), again) if isinstance(found, Audit) else ()),
             Section("Data", _data(model)),
-            Section("Use and limits", [INTENDED[model.number is not None], *limits_of(model)]),
+            Section("Use and limits", _use_and_limits(model)),
         ]
         notices = verdicts(model, found)
-        write_page(path, f"Model {name}", *sections, opening=opening, notices=notices)
+        write_page(path, f"Model {name}", *sections, opening=opening_of(model), notices=notices)
 
 
-def limits_of(model: StoredModel) -> tuple[str, ...]:
-    """What a model must not be used for, or taken as."""
-    return LIMITS if model.number is None else NUMBER_LIMITS
+def _use_and_limits(model: StoredModel) -> list[Block]:
+    return [Heading("Intended use"), intended_use(model), Heading("Limits"), *limits_of(model)]
 
 
 def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
@@ -126,8 +105,7 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
         f"{_percent(chosen['error'])} % and a disparity of "
         f"{in_unit(metric, chosen['disparity'])} {unit_of(metric)}".rstrip()
         + ", on "
-        f"{rows_judged_on(model.summary)}. Disparity is {metric}: "
-        f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
+        f"{rows_judged_on(model.summary)}. Disparity is {measure_in_words(model)}."
     )
     figure = folder / "frontier.svg"
     draw_choice(figure, model.frontier, model.selected, metric)
@@ -209,8 +187,7 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
     depends_on = model.depends_on
     named: list[Block] = []
     if model.knows_groups:
-        others = f"on it and on: {', '.join(depends_on)}" if depends_on else "on the group alone"
-        named.append(f"In this model withholding the group may depend {others}.")
+        named.append(depends_in_words(model))
     check = model.posterior["check"]
     if check is not None:
         words = check_in_words(check, depends_on)
@@ -298,7 +275,7 @@ def _audit(model: StoredModel, found: Audit | NumberAudit | None, name: str) -> 
     again: list[Block] = []
     if members_of(model, found) is None and model.knows_groups:
         words = "This audit says nothing of the members that do not decide. For the slider to show them:"
-        again = [Command(words, audit_command(name, sensitivity=model.number is None))]
+        again = [Command(words, audit_command(model, name))]
     elif found.members is not None and found.members.audited not in (None, model.selected):
         names = named_members(model.frontier)
         words = f"This audit is of {names[found.members.audited]}, and {names[model.selected]} decides."
@@ -356,25 +333,12 @@ def _audit(model: StoredModel, found: Audit | NumberAudit | None, name: str) -> 
 def _without_audit(model: StoredModel, name: str) -> list[Block]:
     """What the page lacks, and what adds it."""
     if isinstance(model.columns, Pixels):
-        return ["No rows were audited. Decisions about images are audited in Python: pyro_fairvae.audit."]
-    adds = (
-        "disparities with bounds that hold whoever withholds, rates by group, figures for regulators, and "
-        "how far withholding may depart from what is modelled before a finding turns"
-    )
-    if model.number is not None:
-        adds = "mean predictions and mean errors by group, and their largest differences, with intervals"
+        return [without_audit(model)]
     return [
-        Command("No rows were audited. To audit new rows:", audit_command(name, model.number is None)),
-        Command("and then again:", f"fairvae report {shlex.quote(name)}"),
-        f"What is missing until then, all on rows that the model has never seen: {adds}; and each member's "
-        "figures there.",
+        without_audit(model),
+        Command("To audit new rows:", audit_command(model, name)),
+        Command("and then again:", report_command(name)),
     ]
-
-
-def audit_command(name: str, sensitivity: bool = True) -> str:
-    """The command that makes an audit which the next report shows."""
-    out = shlex.quote(str(Path(name) / AUDIT))
-    return f"fairvae audit {shlex.quote(name)} DATA{' --sensitivity' * sensitivity} --out {out}"
 
 
 def _data(model: StoredModel) -> list[Block]:
@@ -386,8 +350,7 @@ def _data(model: StoredModel) -> list[Block]:
 
     columns = [["column", "kind", "values", "missing"]]
     columns += [[c["name"], c["kind"], str(c["values"]), str(c["missing"])] for c in summary["columns"]]
-    source = model.source.get("data")
-    blocks: list[Block] = [f"Fitted to {source}." if source else "Fitted in Python."]
+    blocks: list[Block] = [source_in_words(model)]
     blocks.append(Grid("Labels", counted("label", summary["labels"])))
     if model.knows_groups:
         blocks.append(Grid("Groups", counted("group", summary["groups"])))

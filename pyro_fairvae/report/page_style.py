@@ -111,6 +111,8 @@ summary { cursor: pointer; padding: .4rem 0; color: var(--link); }
   tr, figure, .notice { break-inside: avoid; }
   h2, h3, h4, caption { break-after: avoid; }
   figure img { max-height: 20cm; }
+  svg.frontier g.here .point { fill: var(--bar); r: 5px; }
+  svg.frontier g.here .interval { stroke: var(--quiet); stroke-width: 1; }
   details::details-content { content-visibility: visible; height: auto; }
 }
 """

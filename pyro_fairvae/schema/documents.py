@@ -555,6 +555,94 @@ class NumberAuditDocument(_Strict):
     members: MembersDocument | None = None
 
 
+class CardMember(_Strict):
+    """A member of the frontier on a model card."""
+
+    name: str
+    error: NumberOrNull
+    disparity: NumberOrNull
+    standard_error: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    decides: bool
+    not_fair: bool
+
+
+class CardRate(_Strict):
+    """How often a group, or a label, is withheld, with a 90 % interval."""
+
+    what: str
+    of: str
+    rate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+
+
+class CardWithholding(_Strict):
+    """Who withholds, and whether what was recorded agrees with the assumption on it."""
+
+    assumed: str
+    rates: list[CardRate]
+    describes: str
+    check: str
+    rejected: bool | None  # none: it was not checked
+    effects: list[EffectDocument]
+    warnings: list[str]
+
+
+class CardDisparity(_Strict):
+    """A disparity by the audit; bounds hold whoever withholds."""
+
+    measure: str
+    means: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    bound_low: NumberOrNull = None
+    bound_high: NumberOrNull = None
+
+
+class CardAudit(_Strict):
+    """What an audit of the decisions, or predictions, found."""
+
+    rows: RowCounts
+    assumed: str
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    disparities: list[CardDisparity]
+    rates: list[RateLine]
+    means: list[NumberMean]
+    check: str
+    rejected: bool | None
+    four_fifths: str
+    findings: list[FindingLine]  # and the least Γ that overturns each
+    tolerance: NumberOrNull
+    notes: list[str]
+
+
+class CardDocument(_Strict):
+    """A model card: what its page says, for other programs."""
+
+    format: Literal["pyro_fairvae model card"]
+    version: Literal[1]
+    library: str
+    model: str
+    predicts: Literal["classes", "numbers"]
+    what: str
+    first: list[str]  # what must be said first
+    intended_use: str
+    limits: list[str]
+    data: str
+    contents: DataSummary
+    metric: str  # of disparities; errors are shares, or have the unit of the outcome
+    measure: str  # the metric, and what it is
+    unit: str
+    judged_on: str
+    members: list[CardMember]
+    withholding: CardWithholding
+    audit: CardAudit | None
+    missing: str  # without an audit
+
+
 class CheckpointHeader(_Strict):
     """The settings of the fit that a checkpoint belongs to."""
 

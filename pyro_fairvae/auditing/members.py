@@ -129,16 +129,13 @@ def _of_groups(
 ) -> list[MemberRate]:
     found = group_ratios(estimates, list(ratios.values()))
     z = float(stats.norm.ppf((1 + confidence) / 2))
-    return [
-        MemberRate(
-            name,
-            group,
-            *map(plain, found.interval(r, g, z)),
-            int(((estimates.rows.group == g) & (ratio.bottom > 0)).sum()),
-        )
-        for r, (name, ratio) in enumerate(ratios.items())
-        for g, group in enumerate(groups)
-    ]
+    lines = []
+    for r, (name, ratio) in enumerate(ratios.items()):
+        for g, group in enumerate(groups):
+            estimate, low, high = map(plain, found.interval(r, g, z))
+            stated = int(((estimates.rows.group == g) & (ratio.bottom > 0)).sum())
+            lines.append(MemberRate(name, group, estimate, low, high, stated))
+    return lines
 
 
 def with_members(audited: Audit, decided: np.ndarray, against: int, selected: int) -> Audit:
@@ -217,7 +214,19 @@ def judge_number_members(
 
 
 def _mean(name: str, line: dict[str, Any]) -> MemberRate:
-    return MemberRate(name, line["group"], *(line[key] for key in ("estimate", "low", "high")), line["rows"])
+    estimate, low, high = (line[key] for key in ("estimate", "low", "high"))
+    return MemberRate(name, line["group"], estimate, low, high, line["rows"])
+
+
+def decided_alike(member: int, *documents: MembersDocument | None) -> tuple[str, int] | None:
+    """The class that a member decides for everybody, and for how many rows; None if there are several."""
+    counts: dict[str, int] = {}
+    for document in documents:
+        decided = {} if document is None else document.members[member].decided
+        for word, count in decided.items():
+            counts[word] = counts.get(word, 0) + count
+    given = [(word, count) for word, count in counts.items() if count]
+    return given[0] if len(given) == 1 else None
 
 
 def unfair_member(frontier: pd.DataFrame) -> int:

@@ -324,6 +324,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
+        self._warn_if_one_class()
 
     def _further_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         further: dict[str, Any] = {} if self.thresholds is None else {"thresholds": self.thresholds}

@@ -256,6 +256,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
+        self._warn_if_one_class()
 
     def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
         """Fit the classifier in folds; its scores of every row by the copy that was not fitted on it."""

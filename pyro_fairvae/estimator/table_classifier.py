@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pyro_fairvae.auditing.judged_rows import JudgedRows
-from pyro_fairvae.auditing.members import judge_members, unfair_member
+from pyro_fairvae.auditing.members import decided_alike, judge_members, unfair_member
 from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.data.coded_columns import StatedGroups, code_labels, word_of
 from pyro_fairvae.data.given_rows import in_one_order, unmasked
@@ -52,6 +52,10 @@ class WithholdingWarning(UserWarning):
     """What was recorded rejects the assumption on withholding."""
 
 
+class OneClassWarning(UserWarning):
+    """The member that decides gives everybody one class."""
+
+
 @dataclass(frozen=True)
 class GivenTable:
     """A table as it was given to ``fit``, and its codes."""
@@ -76,6 +80,7 @@ class TableEstimator(BaseEstimator):
     knows_groups_: bool
     frontier_: pd.DataFrame
     members_: MembersDocument | None
+    selected_: int
     posterior_: PosteriorSummary
     missing_values: Sequence[Any]
     withholding_depends_on: Sequence[str]
@@ -320,6 +325,16 @@ class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
             return None
         words = tuple(map(word_of, self.classes_))
         return judge_members(judged, words, self.attributes_.group_names, unfair_member(self.frontier_))
+
+    def _warn_if_one_class(self) -> None:
+        alike = decided_alike(self.selected_, self.members_)
+        if alike is not None:
+            warnings.warn(
+                f"the member that decides gives everybody one class: {alike[0]} for all {alike[1]} rows that "
+                "it was judged on. frontier_ and members_ show the others, and select chooses among them.",
+                OneClassWarning,
+                stacklevel=5,
+            )
 
     def _confident(self, risk: str, limit: float, confidence: float, rows: JudgedRows | None) -> int:
         """The most accurate member whose disparity, at the upper end of its audit, is within a limit."""

@@ -28,8 +28,10 @@ from pyro_fairvae.report.page import (
 from pyro_fairvae.report.statements import measure_in_words
 from pyro_fairvae.report.text import members_in_words, rows_judged_on
 from pyro_fairvae.report.verdicts import (
+    allowed_in_words,
     deciding,
     error_shown,
+    interval_shown,
     members_of,
     named_members,
     shown,
@@ -127,10 +129,9 @@ def _choice(
     blocks: list[Block] = []
     verdict = next(iter(unfairness(model, found, k)), None)
     if verdict is not None:
-        what = "its target" if verdict.targeted else "what counts as fair"
-        words = f"Not fair: on {verdict.rows} its disparity is {shown(model, verdict.estimate)}, "
-        words += f"90 % interval {_to(model, verdict.low, verdict.high)}; "
-        blocks.append(Notice(f"{words}{what} is at most {shown(model, verdict.allowed)}."))
+        words = f"Not fair: on {verdict.rows} its disparity is {shown(model, verdict.estimate)}, 90 % "
+        words += f"interval {interval_shown(model, verdict.low, verdict.high)}; "
+        blocks.append(Notice(f"{words}{allowed_in_words(model, verdict)}."))
     blocks.append(Tiles(_tiles(model, sides, k)))
     if sides is not None:
         blocks += _rates(model, sides, k)
@@ -138,19 +139,20 @@ def _choice(
     if names[k] != "none" and len(names) > 1:
         flag = "max-disparity" if title == "target" else "lambda"
         command = f"fairvae predict {word} DATA --{flag} {names[k]}"
-        blocks.append(Command("To decide by it:", command))
+        blocks.append(Command(f"To {deciding(model)[:-1]} by it:", command))
     return Choice(name, _in_a_sentence(model, k), blocks)
 
 
 def _in_a_sentence(model: StoredModel, k: int) -> str:
     """Error and disparity, as a screen reader tells them where the slider moves."""
     member, name = model.frontier.iloc[k], named_members(model.frontier)[k]
+    start = name[0].upper() if name[0].isascii() else name[0]  # not of λ
     words = (
-        f"{name[0].upper()}{name[1:]}: error {error_shown(model, member['error'])}, "
+        f"{start}{name[1:]}: error {error_shown(model, member['error'])}, "
         f"{model.metric.replace('_', ' ')} {shown(model, member['disparity'])}"
     )
     if not math.isnan(member["low"]):
-        words += f" ({_to(model, member['low'], member['high'])})"
+        words += f" ({interval_shown(model, member['low'], member['high'])})"
     return f"{words}."
 
 
@@ -180,7 +182,7 @@ def _tiles(model: StoredModel, sides: SideBySide | None, k: int) -> list[Tile]:
         if math.isnan(low):
             error = member["standard_error"]
             low, high, kind = member["disparity"] - error, member["disparity"] + error, "± one standard error"
-        note = "" if math.isnan(low) else f"{kind}: {_to(model, max(low, 0.0), high)}"
+        note = "" if math.isnan(low) else f"{kind}: {interval_shown(model, max(low, 0.0), high)}"
         title = f"{model.metric.replace('_', ' ')} on the same rows, groups as imputed"
         tiles.append(Tile(title, shown(model, member["disparity"]), note))
     if sides is None:
@@ -195,7 +197,7 @@ def _tiles(model: StoredModel, sides: SideBySide | None, k: int) -> list[Tile]:
             continue
         if model.number is not None:
             value, ends = f"{estimate:.4g}", f"{low:.4g} to {high:.4g}"
-            name = f"largest difference between groups: {WHAT[line.measure]}"
+            name = f"{WHAT[line.measure]}, largest difference between groups,"
         else:
             value, ends = f"{100 * estimate:.2f} %", f"{100 * low:.2f} to {100 * high:.2f} %"
             name = line.measure
@@ -253,8 +255,8 @@ def _bars(lines: Sequence[MemberRate], number: bool) -> list[Bar]:
         value, low, high = map(finite_or_nan, (line.estimate, line.low, line.high))
         words, ends = "–", ""
         if not math.isnan(value):
-            words = f"{value:.4g}" if number else f"{100 * value:.1f} %"
-            ends = f"[{low:.4g}, {high:.4g}]" if number else f"[{100 * low:.1f}, {100 * high:.1f}]"
+            words = _plain(value) if number else f"{100 * value:.1f} %"
+            ends = f"[{_plain(low)}, {_plain(high)}]" if number else f"[{100 * low:.1f}, {100 * high:.1f}]"
         name = line.group + " *" * (line.stated_rows < FEW)
         bars.append(Bar(line.rate, name, value, low, high, words, ends))
     return bars
@@ -270,7 +272,7 @@ def _axes(members: Sequence[MemberFigures], what: str) -> dict[str, tuple[float,
             ends[line.rate] = (min([low, *known]), max([high, *known]))
     if what == "changes":  # gains and losses of the same size look the same
         least, most = min(low for low, _ in ends.values()), max(high for _, high in ends.values())
-        return dict.fromkeys(ends, (least, most))
+        return dict.fromkeys(ends, (least, most if least < 0 else max(most, 0.1)))
     return {kind: pair if pair[0] <= pair[1] else (0.0, 1.0) for kind, pair in ends.items()}
 
 
@@ -282,7 +284,7 @@ def every_member(model: StoredModel, sides: SideBySide, order: Sequence[int]) ->
 
     def add(what: str, group: str, k: int, found: MemberRate | MemberMeasure, stated: str) -> None:
         values = [finite_or_nan(value) for value in (found.estimate, found.low, found.high)]
-        cells = ["–" if math.isnan(v) else f"{v:.4g}" if number else f"{100 * v:.1f}" for v in values]
+        cells = ["–" if math.isnan(v) else _plain(v) if number else f"{100 * v:.1f}" for v in values]
         lines.append([what, group, names[k], cells[0], f"[{cells[1]}, {cells[2]}]", stated])
 
     members = document.members
@@ -325,13 +327,15 @@ def _plane(model: StoredModel, order: Sequence[int]) -> Plane | None:
 
 def _ticks(values: np.ndarray, percent: bool) -> list[tuple[float, str]]:
     known = values[np.isfinite(values)]
-    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(float(known.min()), float(known.max()))
+    low, high = float(known.min()), float(known.max())
+    least = 0.01 if percent else 0.01 * max(abs(low), abs(high), 1e-9)  # that an axis is long
+    aside = max(least - (high - low), 0.0) / 2
+    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(max(low - aside, 0.0), high + aside)
     return [(float(tick), f"{100 * tick:.4g} %" if percent else f"{tick:.4g}") for tick in ticks]
 
 
-def _to(model: StoredModel, low: float, high: float) -> str:
-    first, last = shown(model, low), shown(model, high)
-    return f"{first.removesuffix(' %') if last.endswith(' %') else first} to {last}"
+def _plain(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
 
 
 def _per_thousand(value: float | None) -> str:

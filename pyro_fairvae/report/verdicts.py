@@ -21,13 +21,14 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, NumberAudit
+from pyro_fairvae.auditing.members import decided_alike
 from pyro_fairvae.auditing.sensitivity import TOLERANCE
 from pyro_fairvae.evaluation.measures import in_unit, unit_of
 from pyro_fairvae.report.text import members_in_words, rows_judged_on
 from pyro_fairvae.schema.documents import MembersDocument
 from pyro_fairvae.storage.stored_model import StoredModel
 
-FAR = 2.0
+FAR = 2.0  # "twice" in words
 WITHIN = 1.645  # standard errors of a 90 % interval
 
 
@@ -121,30 +122,35 @@ def unfairness_in_words(model: StoredModel, verdict: Verdict) -> str:
     words = (
         f"Not fair: the member that {deciding(model)} ({names[model.selected]}) has a "
         f"{model.metric.replace('_', ' ')} of {shown(model, verdict.estimate)}, 90 % interval "
-        f"{shown(model, verdict.low)} to {shown(model, verdict.high)}, on {verdict.rows}; "
+        f"{interval_shown(model, verdict.low, verdict.high)}, on {verdict.rows}; "
+        f"{allowed_in_words(model, verdict)}"
     )
-    words += "its target is" if verdict.targeted else "at most"
-    words += f" {shown(model, verdict.allowed)}" + " counts as fair" * (not verdict.targeted)
     if verdict.fairest is not None:
         error = float(model.frontier["error"].iloc[verdict.fairest])
         words += f". Fairer is {names[verdict.fairest]}, at an error of {error_shown(model, error)}"
     return f"{words}."
 
 
+def allowed_in_words(model: StoredModel, verdict: Verdict) -> str:
+    """What the member is above."""
+    allowed = shown(model, verdict.allowed)
+    if verdict.targeted:
+        return f"its target is {allowed}"
+    if model.number is None and unit_of(model.metric) == "%":
+        return f"at most {allowed} counts as fair"
+    return "that is more than twice what the fairest member's interval reaches"
+
+
 def one_class(model: StoredModel, found: Audit | NumberAudit | None = None) -> list[str]:
     """A line if the member that decides gives everybody the same class, by all rows that are known."""
-    known = [members for members in (model.members, members_of(model, found)) if members is not None]
-    counts: dict[str, int] = {}
-    for members in known:
-        for word, count in members.members[model.selected].decided.items():
-            counts[word] = counts.get(word, 0) + count
-    given = [word for word, count in counts.items() if count]
-    if len(given) != 1:
+    alike = decided_alike(model.selected, model.members, members_of(model, found))
+    if alike is None:
         return []
+    word, count = alike
     name = named_members(model.frontier)[model.selected]
     return [
-        f"Everybody gets one class: the member that decides ({name}) decides {given[0]} for all "
-        f"{counts[given[0]]} rows that it was judged on."
+        f"Everybody gets one class: the member that decides ({name}) decides {word} for all "
+        f"{count} rows that it was judged on."
     ]
 
 
@@ -172,3 +178,9 @@ def error_shown(model: StoredModel, value: float) -> str:
     if np.isnan(value):
         return "–"
     return f"{100 * value:.2f} %" if model.number is None else f"{value:.4g}"
+
+
+def interval_shown(model: StoredModel, low: float, high: float) -> str:
+    """The ends of an interval of a disparity, with their unit."""
+    first, last = shown(model, low), shown(model, high)
+    return f"{first.removesuffix(' %') if last.endswith(' %') else first} to {last}"

@@ -357,11 +357,11 @@ def _restored(
         document.selected < len(frontier),
         f"member {document.selected} is selected, but there are {len(frontier)} members.",
     )
-    members = document.members
-    if members is not None:
+    judged = document.members
+    if judged is not None:
         require(
-            len(members.members) == len(frontier) and members.against < len(frontier),
-            f"{len(members.members)} members are described for {len(frontier)} on the frontier.",
+            len(judged.members) == len(frontier) and judged.against < len(frontier),
+            f"{len(judged.members)} members are described for {len(frontier)} on the frontier.",
         )
     return StoredModel(
         decider,
@@ -381,7 +381,7 @@ def _restored(
         proxies,
         scores,
         number,
-        members,
+        judged,
     )
 
 

@@ -80,7 +80,7 @@ def test_the_line_names_the_member_its_interval_and_a_fairer_one(fitted: StoredM
     model = replace(fitted, frontier=frontier(), selected=0, metric="deo")
     (line,) = (words for words in verdicts(model) if words.startswith("Not fair"))
     assert line == (
-        "Not fair: the member that decides (λ = 0) has a deo of 20.00 %, 90 % interval 15.00 % to 25.00 %, "
+        "Not fair: the member that decides (λ = 0) has a deo of 20.00 %, 90 % interval 15.00 to 25.00 %, "
         f"on {model.summary['held_out_rows']} rows held out of training; at most 5.00 % counts as fair. "
         "Fairer is λ = 4, at an error of 12.00 %."
     )

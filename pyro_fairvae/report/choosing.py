@@ -167,7 +167,7 @@ def _who_gains(model: StoredModel, document: MembersDocument, k: int) -> str:
     gained, lost = changes[: len(changes) // 2], changes[len(changes) // 2 :]
     told = [
         f"{gain.group}, {_per_thousand(gain.estimate)} gain and {_per_thousand(loss.estimate)} lose it"
-        for gain, loss in zip(gained, lost, strict=True)
+        for gain, loss in zip(gained, lost, strict=False)
     ]
     decision = gained[0].rate.removeprefix("gain the ")
     return f"Of 1,000 people of each group, against {against}, the {decision}: {'; '.join(told)}."
@@ -197,7 +197,7 @@ def _tiles(model: StoredModel, sides: SideBySide | None, k: int) -> list[Tile]:
             continue
         if model.number is not None:
             value, ends = f"{estimate:.4g}", f"{low:.4g} to {high:.4g}"
-            name = f"{WHAT[line.measure]}, largest difference between groups,"
+            name = f"{WHAT.get(line.measure, line.measure)}, largest difference between groups,"
         else:
             value, ends = f"{100 * estimate:.2f} %", f"{100 * low:.2f} to {100 * high:.2f} %"
             name = line.measure
@@ -290,7 +290,7 @@ def every_member(model: StoredModel, sides: SideBySide, order: Sequence[int]) ->
     members = document.members
     for j, measure in enumerate(members[0].measures):
         for k in order:
-            what = WHAT[measure.measure] if number else measure.measure
+            what = WHAT.get(measure.measure, measure.measure) if number else measure.measure
             add(what, "largest difference", k, members[k].measures[j], "–")
     for kind in ("rates", "changes"):
         for j, line in enumerate(getattr(members[0], kind)):

@@ -112,8 +112,7 @@ def members_of(model: StoredModel, found: Audit | NumberAudit | None) -> Members
     """The members side by side in an audit, unless it is of another frontier."""
     if found is None or found.members is None:
         return None
-    fits = len(found.members.members) == len(model.frontier) and found.members.against < len(model.frontier)
-    return found.members if fits else None
+    return found.members if len(found.members.members) == len(model.frontier) else None
 
 
 def unfairness_in_words(model: StoredModel, verdict: Verdict) -> str:

@@ -317,6 +317,21 @@ class MembersDocument(_Strict):
     members: Annotated[list[MemberFigures], Meta(min_length=1)]
     audited: Natural | None = None  # the member that the audit beside it is of
 
+    def __post_init__(self) -> None:
+        """All members have the same figures, so that they can stand side by side."""
+        kinds = {
+            (
+                tuple(line.measure for line in member.measures),
+                tuple((line.rate, line.group) for line in member.rates),
+                tuple((line.rate, line.group) for line in member.changes),
+            )
+            for member in self.members
+        }
+        if len(kinds) > 1:
+            raise ValueError("members of a frontier have different figures")
+        if max(self.against, self.audited or 0) >= len(self.members):
+            raise ValueError(f"one of {len(self.members)} members is named that is not there")
+
 
 class ModelDocument(_Strict):
     """``model.json``: a model without its tensors."""

@@ -360,7 +360,7 @@ def _restored(
     judged = document.members
     if judged is not None:
         require(
-            len(judged.members) == len(frontier) and judged.against < len(frontier),
+            len(judged.members) == len(frontier),
             f"{len(judged.members)} members are described for {len(frontier)} on the frontier.",
         )
     return StoredModel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -178,3 +179,18 @@ def test_means_of_predicted_numbers_and_how_they_change() -> None:
 )
 def test_changes_are_against_the_member_without_fairness(lines: dict[str, list[float]], member: int) -> None:
     assert unfair_member(pd.DataFrame(lines)) == member
+
+
+def test_documents_whose_members_differ_are_refused() -> None:
+    rows, decided, _ = people(80, 0)
+    content = msgspec.to_builtins(judged_of(rows, decided))
+    assert msgspec.convert(content, MembersDocument).against == 0
+    for change in (
+        {"against": 3},
+        {"audited": 3},
+        {"members": []},
+        {"members": [content["members"][0], content["members"][1] | {"rates": []}]},
+        {"members": [content["members"][0], content["members"][1] | {"measures": []}]},
+    ):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(content | change, MembersDocument)

@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
+from pyro_fairvae import load
 from pyro_fairvae.auditing import Audit, NumberAudit, audit
 from pyro_fairvae.auditing.members import with_members
 from pyro_fairvae.auditing.number_audit import audit_numbers
+from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.estimator.state import stored_model
@@ -138,9 +141,13 @@ def test_weights_are_ordered_and_named(tmp_path: Path) -> None:
     names = attribute(Reader((tmp_path / "page.html").read_text()), "div", "data-name")
     assert [str(name).removesuffix(" (decides)") for name in names] == ["λ = 0", "λ = 1", "λ = 4"]
     model.save(tmp_path / "model")
-    from pyro_fairvae import load
-
     assert load(tmp_path / "model").members == model.members_
+    fewer = replace(
+        stored, members=msgspec.structs.replace(model.members_, members=model.members_.members[:2])
+    )
+    fewer.save(tmp_path / "other")
+    with pytest.raises(InputError, match="2 members are described for 3 on the frontier"):
+        load(tmp_path / "other")
 
 
 def test_predictors_of_numbers_have_a_slider_of_means(tmp_path: Path) -> None:

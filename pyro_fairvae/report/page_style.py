@@ -133,7 +133,11 @@ for (const chooser of document.querySelectorAll(".chooser")) {
   const show = () => {
     const chosen = choices[range.value];
     choices.forEach(choice => { choice.hidden = choice !== chosen; });
-    points.forEach(point => point.classList.toggle("here", point.dataset.choice === range.value));
+    for (const point of points) {
+      const here = point.dataset.choice === range.value;
+      point.classList.toggle("here", here);
+      if (here) point.parentElement.append(point);  // above others at the same place
+    }
     range.setAttribute("aria-valuetext", chosen.dataset.name);
     now.textContent = chosen.dataset.words;
     back.disabled = range.value === start;

@@ -43,6 +43,7 @@ from pyro_fairvae.data.table_files import take_columns
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
 from pyro_fairvae.report.text import check_in_words
 from pyro_fairvae.studies.streamed_fit import AUDITED
+from pyro_fairvae.studies.user_fit import audit_of_predictor, audit_with_members
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +137,8 @@ def run(arguments: argparse.Namespace) -> None:
         if column is not None
     }  # fmt: skip
     if isinstance(model, FairSSVAERegressor):
-        _audit_numbers(arguments, model, labels, decided, stated, design, sampled)
+        features = features_of(model, table)
+        _audit_numbers(arguments, model, features, labels, decided, stated, design, sampled)
         return
     scores = take_columns(table, [arguments.scores] if arguments.scores else [], "scores")
     features = features_of(model, table)
@@ -157,6 +159,8 @@ def run(arguments: argparse.Namespace) -> None:
         )
         if sampled is not None:
             result = replace(result, notes=(sampled, *result.notes))
+        if not arguments.decisions:
+            result = audit_with_members(result, model, features, design.get("sample_weight"))
         if arguments.local_law_144 is not None:
             law = result.local_law_144(arguments.local_law_144, arguments.exclude_below)
             result = replace(result, local_law=law)
@@ -176,6 +180,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _audit_numbers(
     arguments: argparse.Namespace,
     model: FairSSVAERegressor,
+    features: pd.DataFrame,
     outcomes: pd.Series,
     predicted: pd.Series,
     stated: pd.DataFrame,
@@ -192,10 +197,12 @@ def _audit_numbers(
         f"{flags}: for decisions between classes only. The model predicts a number, whose audit assumes that "
         f"withholding depends on the group alone; leave {flags} out.",
     )
-    known = model.attributes_ if model.knows_groups_ and not arguments.group else None
-    result = audit_numbers(
-        outcomes, predicted, stated, attributes=known, confidence=arguments.confidence, **design
-    )
+    own_groups, confidence = model.knows_groups_ and not arguments.group, arguments.confidence
+    if arguments.decisions:
+        known = model.attributes_ if own_groups else None
+        result = audit_numbers(outcomes, predicted, stated, attributes=known, confidence=confidence, **design)
+    else:
+        result = audit_of_predictor(model, features, outcomes, stated, own_groups, confidence, **design)
     if sampled is not None:
         result = replace(result, notes=(sampled, *result.notes))
     if arguments.out is not None:

@@ -43,6 +43,7 @@ from pyro_fairvae.estimator.table_classifier import DEFAULT_RISK
 from pyro_fairvae.nn.trunks import trunk_names
 from pyro_fairvae.report import (
     align,
+    between_rules,
     channels_table,
     curve_table,
     frontier_table,
@@ -50,6 +51,7 @@ from pyro_fairvae.report import (
     rate_lines,
     rows_judged_on,
     suggestion_table,
+    verdicts,
 )
 from pyro_fairvae.risks import NUMBER_RISKS
 from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
@@ -184,6 +186,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if not current().is_first:
         return
+    print(between_rules(verdicts(model.stored(), fitted.audit)), end="")
     table = number_frontier_table if numbers else frontier_table
     print(table(fitted.frontier, model.selected_, model.metric_, rows_judged_on(model.summary_)))
     print(f"\n{_withholding(model)}")

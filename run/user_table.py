@@ -25,7 +25,7 @@ from pyro_fairvae.estimator.classifier import FairSSVAEClassifier
 from pyro_fairvae.estimator.fair_decisions import FairDecisions
 from pyro_fairvae.estimator.loading import load_estimator
 from pyro_fairvae.estimator.regressor import FairSSVAERegressor
-from pyro_fairvae.estimator.table_classifier import WithholdingWarning
+from pyro_fairvae.estimator.table_classifier import OneClassWarning, WithholdingWarning
 from pyro_fairvae.inference.checkpoint import CHECKPOINT
 from pyro_fairvae.storage.model_folder import MODEL, RUN
 
@@ -152,7 +152,8 @@ def warnings_in_words() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.simplefilter("ignore", WithholdingWarning)  # printed above the rates
+        for printed in (WithholdingWarning, OneClassWarning):  # above the rates, and at the top
+            warnings.simplefilter("ignore", printed)
         warnings.showwarning = show
         yield
 

@@ -267,9 +267,15 @@ def disparity(
 
     ``scores`` are P(a|x), and ``design`` is v, if withholding depends on more than the group.
     """
-    estimates = ControlVariates(rows, scores, False, design)
+    return disparity_of(ControlVariates(rows, scores, False, design), measure, rows.classes - 1, confidence)
+
+
+def disparity_of(
+    estimates: ControlVariates, measure: Audited, positive: int, confidence: float
+) -> tuple[float, float, float]:
+    """A measure of the decisions of some estimates, with the ends of its interval."""
     rates = estimates.odds() if measure.rates == "odds" else estimates.parity()
-    over = range(rows.classes) if measure.classes == "all" else [rows.classes - 1]
+    over = range(estimates.rows.classes) if measure.classes == "all" else [positive]
     return _largest(rates, over, confidence)
 
 

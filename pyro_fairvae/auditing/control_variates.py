@@ -102,6 +102,14 @@ class AuditedRates:
         np.fill_diagonal(covariance, variance + extra)
         return np.asarray(covariance)
 
+    def interval(
+        self, r: int, g: int, z: float, within: tuple[float, float] = (0.0, 1.0)
+    ) -> tuple[float, float, float]:
+        """Rate r of group g and the ends of its interval of z standard errors."""
+        value = self.values[r, g]
+        low, high = np.clip(value + z * np.sqrt(self.variance(r, g)) * np.array([-1, 1]), *within)
+        return float(value), float(low), float(high)
+
 
 class Moments:
     """The moments E φ (1 − S w) = 0 of some rows, and w estimated from them."""

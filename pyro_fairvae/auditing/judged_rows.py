@@ -32,9 +32,10 @@ class JudgedRows:
     """Rows scored by models that were not fitted on them, and every member's decisions about them."""
 
     rows: AuditedRows  # whose decisions are those of the first member
-    scores: np.ndarray  # P(a|x), (rows, groups)
+    scores: np.ndarray | None  # P(a|x), (rows, groups)
     decided: np.ndarray  # (members, rows)
     design: np.ndarray | None  # v, (rows, columns), if withholding depends on more than the group
+    by_label: bool = False  # whether it depends on the label
 
     @staticmethod
     def of(

@@ -198,10 +198,7 @@ class Measuring:
         return measure(True), measure(False)
 
     def _normal(self, rates: AuditedRates, r: int, g: int, within: tuple[float, float]) -> Interval:
-        value = rates.values[r, g]
-        reach = self.z * np.sqrt(rates.variance(r, g))
-        low, high = np.clip(value + reach * np.array([-1, 1]), *within)
-        return float(value), float(low), float(high)
+        return rates.interval(r, g, self.z, within)
 
     def _add(
         self, measure: str, both: tuple[AuditedRates, AuditedRates], r: int, counted: np.ndarray,

@@ -21,7 +21,7 @@ from pyro_fairvae.data.number_labels import numbers_of_label
 from pyro_fairvae.data.row_weights import row_weights, without_absent
 from pyro_fairvae.schema.arrays import Floats, Integers
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.documents import NumberAuditDocument, as_plain
+from pyro_fairvae.schema.documents import MembersDocument, NumberAuditDocument, as_plain
 
 FEWEST = 5  # rows of a group, below which it has no interval
 WHAT = {
@@ -64,6 +64,7 @@ class NumberAudit:
     confidence: float
     notes: tuple[str, ...] = NOTES
     design: dict[str, Any] | None = None
+    members: MembersDocument | None = None  # predictions of all members of a frontier about the same rows
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result in types that JSON supports."""
@@ -75,18 +76,25 @@ class NumberAudit:
             "confidence": self.confidence,
             "notes": list(self.notes),
             "design": self.design,
+            "members": None if self.members is None else as_plain(self.members),
         }
 
     @staticmethod
     def read(path: Path) -> NumberAudit:
         """Read an audit from a file that holds the result of :meth:`to_dict`."""
         what = "an audit of predicted numbers, as fairvae audit writes it"
-        content = as_plain(read_document(path, NumberAuditDocument, what))
+        document = read_document(path, NumberAuditDocument, what)
+        content = as_plain(document)
         differences, means = (pd.DataFrame(content[name]) for name in ("differences", "means"))
         return NumberAudit(
-            differences, means, content["rows"], content["confidence"], tuple(content["notes"]),
+            differences,
+            means,
+            content["rows"],
+            content["confidence"],
+            tuple(content["notes"]),
             content["design"],
-        )  # fmt: skip
+            document.members,
+        )
 
     def lines(self) -> tuple[list[list[str]], list[list[str]]]:
         """Both tables in words, titles first."""

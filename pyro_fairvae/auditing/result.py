@@ -19,7 +19,7 @@ from pyro_fairvae.auditing.tables import intervals, number, plain, records, tabl
 from pyro_fairvae.base.documents import read_document
 from pyro_fairvae.data.frames import of_kind
 from pyro_fairvae.posterior.withholding_check import CheckSummary
-from pyro_fairvae.schema.documents import AuditDocument, as_plain
+from pyro_fairvae.schema.documents import AuditDocument, MembersDocument, as_plain
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Audit:
     local_law, by_gamma : optional
         What :meth:`local_law_144` and :meth:`sensitivity` gave, where it was put here to be kept with the
         rest.
+    members : MembersDocument, optional
+        The decisions of all members of a frontier about the same rows: see :mod:`.members`.
     check : dict, optional
         The check of the assumption on withholding: what it ``says``, whether it is ``rejected``, its
         ``p_value``, ``suggestions`` for ``withholding_depends_on``, and ``columns``. None if it was not made.
@@ -85,6 +87,7 @@ class Audit:
     by_gamma: Sensitivity | None = None
     design: dict[str, Any] | None = None
     intersections: pd.DataFrame = field(default_factory=pd.DataFrame)
+    members: MembersDocument | None = None
     source: AuditSource | None = field(default=None, repr=False, compare=False)
 
     def local_law_144(self, by: str = "decisions", exclude_below: float = 0.0) -> LocalLaw144:
@@ -197,12 +200,14 @@ class Audit:
             "sensitivity": None if self.by_gamma is None else self.by_gamma.to_dict(),
             "design": plain(self.design),
             "intersections": records(self.intersections),
+            "members": None if self.members is None else as_plain(self.members),
         }
 
     @staticmethod
     def read(path: Path) -> Audit:
         """Read an audit from a file that holds the result of :meth:`to_dict`."""
-        content = as_plain(read_document(path, AuditDocument, "an audit, as fairvae audit writes it"))
+        document = read_document(path, AuditDocument, "an audit, as fairvae audit writes it")
+        content = as_plain(document)
         return Audit(
             table_of(content["metrics"]).set_index("metric"),
             table_of(content["rates"]),
@@ -217,6 +222,7 @@ class Audit:
             None if content["sensitivity"] is None else Sensitivity.of(content["sensitivity"]),
             content["design"],
             table_of(content["intersections"]),
+            document.members,
         )
 
     def _intersections_in_text(self) -> str:

@@ -165,6 +165,9 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         Contents of the table: ``rows``, ``training_rows`` and ``held_out_rows``; how many rows state each of
         the ``labels`` and ``groups``; and ``columns``, each with name, kind, gaps and distinct values. The
         kind of a proxy is ``"proxy (…)"``.
+    members_ : MembersDocument or None
+        The members side by side on held-out rows: rates by group, who gains and who loses a decision. None
+        without groups.
     metric_ : str
         The name of the metric in the column ``disparity`` of ``frontier_``.
     thresholds_ : ndarray
@@ -378,6 +381,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
+        self._warn_if_one_class()
 
     def _further_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         further: dict[str, Any] = {} if self.thresholds is None else {"thresholds": self.thresholds}
@@ -415,6 +419,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         )
         self._judged_rows = JudgedRows.of_fit(self.fit_, validation)
         self.frontier_ = with_intervals(self.frontier_, self._judged_rows, self.metric_)
+        self.members_ = self._side_by_side(self._judged_rows)
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error", "low", "high"]] = np.nan  # the groups are unknown
         if self.fit_.targets is None:
@@ -489,6 +494,23 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
             require(0 < limit <= 1, f"max_disparity must be within (0, 1], got {limit}.")
             return self._at_target(limit)
         return self._weighed_within(limit, or_fairest)
+
+    @torch.no_grad()
+    def predict_members(self, X: Any) -> np.ndarray:
+        """The decision of every member, (members, rows), in the order of ``frontier_``.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (members, rows)
+            Values of ``classes_``.
+        """
+        model = self._as_fitted()
+        return np.asarray(model.classes_[model.fit_.decide(model._encoded(X)).numpy()])
 
     @property
     def thresholds_(self) -> np.ndarray:

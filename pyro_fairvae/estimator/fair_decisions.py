@@ -115,6 +115,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
     posterior_ : dict
         The posteriors of P(ã|a) and P(ỹ|y), in the format of :func:`~pyro_fairvae.summarise`; under
         ``"effects"`` what makes people withhold, where ``withholding_depends_on`` allows more than the group.
+    members_ : MembersDocument or None
+        The targets side by side on rows scored by models that were not fitted on them: rates by group, who
+        gains and who loses a decision. None without groups.
     metric_ : str
         The name of the metric in the column ``disparity`` of ``frontier_``.
     summary_ : dict
@@ -289,12 +292,13 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
                 | paid
                 | {name: [np.nan] for name in ("disparity", "standard_error", "low", "high")}
             )
-            self.selected_ = 0
+            self.selected_, self.members_ = 0, None
         self.posterior_ = summarise_calibrated(withholding, bool(settings.withholding_depends_on))
         self.draws_ = keep_calibrated(withholding)
         check = self.posterior_["check"]
         if check is not None and check["rejected"]:
             warnings.warn(check["says"], WithholdingWarning, stacklevel=4)
+        self._warn_if_one_class()
 
     def _cross_fit(self, X: Any, table: Observed, fold: np.ndarray, seed: int) -> np.ndarray:
         """Fit the classifier in folds; its scores of every row by the copy that was not fitted on it."""
@@ -315,7 +319,9 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         believed = believed.some(slice(None, None, every))
         self._settling = believed, table.take(torch.arange(0, table.rows, every))
         self._adjustment, frontier = self._settled(believed, targets)
-        self.frontier_ = with_intervals(frontier, self._judged(self._adjustment), self.metric_)
+        judged = self._judged(self._adjustment)
+        self.frontier_ = with_intervals(frontier, judged, self.metric_)
+        self.members_ = self._side_by_side(judged)
         self.selected_ = select_target(self.frontier_, costs=check_costs(self.costs))
         if self.max_disparity is not None:
             self.select(self.max_disparity)
@@ -428,6 +434,7 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
             lines = with_intervals(lines, self._judged(adjustment), self.metric_)
             self.frontier_ = pd.concat([self.frontier_, lines[1:]], ignore_index=True)
             self._adjustment = np.concatenate([self._adjustment, adjustment[1:]])
+            self.members_ = self._side_by_side(self._judged(self._adjustment))
             known = np.array([len(self.frontier_) - 1])
         self.selected_ = int(known[0])
         reached = float(self.frontier_["disparity"][self.selected_])
@@ -454,6 +461,28 @@ class FairDecisions(MetaEstimatorMixin, TableClassifier):
         """
         model = self._as_fitted()
         return model._labels(X, model._inputs(X))
+
+    def predict_members(self, X: Any) -> np.ndarray:
+        """The decision of every target, (targets, rows), in the order of ``frontier_``.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (targets, rows)
+            Values of ``classes_``.
+        """
+        model = self._as_fitted()
+        inputs = model._inputs(X)
+        label = model._labels(X, inputs)
+        if not model.knows_groups_:
+            return np.asarray(model.classes_[label.argmax(1)])[None]
+        cells = model._cells(inputs, label)
+        decided = [adjusted(label, cells, nu).argmax(1) for nu in model._adjustment]
+        return np.asarray(model.classes_[np.stack(decided)])
 
     def predict_groups_proba(self, X: Any) -> Any:
         """P(a|x), by the features alone.

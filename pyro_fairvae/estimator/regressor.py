@@ -15,6 +15,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from pyro_fairvae.auditing.members import judge_number_members, unfair_member
 from pyro_fairvae.auditing.number_audit import intervals_of_members
 from pyro_fairvae.auditing.survey_design import SurveyDesign
 from pyro_fairvae.base.devices import resolve_device
@@ -85,6 +86,8 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         The member that predicts.
     channels_ : DataFrame
         How often each group, and the outcome, is withheld, with 90 % intervals.
+    members_ : MembersDocument or None
+        The members side by side on held-out rows: means by group and how predictions change.
     posterior_, withholding_check_, summary_, metric_, n_features_in_, feature_names_in_
         As of :class:`~pyro_fairvae.FairSSVAEClassifier`.
 
@@ -266,14 +269,22 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
             }
         )
         assert self.number_ is not None
+        predicted = self.number_.restored(self.fit_.predict_numbers(validation.x).double().numpy())
+        codes, groups = StatedGroups(validation.a_obs.numpy(), self.attributes_).codes, self.attributes_
+        weight = None if validation.weight is None else validation.weight.double().cpu().numpy()
+        design = SurveyDesign(weight)
         self.frontier_[["low", "high"]] = np.nan
         if self.metric_ == "mean_gap":  # of the others an audit knows no interval
-            predicted = self.number_.restored(self.fit_.predict_numbers(validation.x).double().numpy())
-            codes = StatedGroups(validation.a_obs.numpy(), self.attributes_).codes
-            weight = None if validation.weight is None else validation.weight.double().numpy()
-            names, design = self.attributes_.group_names, SurveyDesign(weight)
-            ends = intervals_of_members(predicted, codes, names, design=design)
+            ends = intervals_of_members(predicted, codes, groups.group_names, design=design)
             self.frontier_[["low", "high"]] = ends
+        self.members_ = None
+        if self.knows_groups_:
+            assert validation.outcome is not None
+            stated = (validation.y_obs < validation.classes).cpu().numpy()
+            y = np.where(stated, self.number_.restored(validation.outcome.double().cpu().numpy()), np.nan)
+            self.members_ = judge_number_members(
+                predicted, y, codes, groups.group_names, unfair_member(self.frontier_), design=design
+            )
         self.selected_ = select_number(self.fit_.lambdas, members, self.metric_)
         if not self.knows_groups_:
             self.frontier_[["disparity", "standard_error"]] = np.nan  # the groups are unknown
@@ -319,6 +330,24 @@ class FairSSVAERegressor(RegressorMixin, NetworkEstimator):
         assert model.number_ is not None
         found = model.fit_.predict_numbers(model._encoded(X))[model.selected_]
         return model.number_.restored(found.double().numpy())
+
+    @torch.no_grad()
+    def predict_members(self, X: Any) -> np.ndarray:
+        """The prediction of every member in the unit of y, (members, rows), in the order of ``frontier_``.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, (rows, columns)
+            Features, with the same columns as in ``fit``.
+
+        Returns
+        -------
+        ndarray, (members, rows)
+            Predictions.
+        """
+        model = self._as_fitted()
+        assert model.number_ is not None
+        return model.number_.restored(model.fit_.predict_numbers(model._encoded(X)).double().numpy())
 
     @torch.no_grad()
     def predict_interval(self, X: Any, confidence: float = 0.9) -> np.ndarray:

@@ -59,6 +59,7 @@ def stored_model(model: Any, decider: Fit | TreeDecisions) -> StoredModel:
         getattr(model, "proxy_encoder_", None),
         getattr(model, "scores_", None),
         getattr(model, "number_", None),
+        getattr(model, "members_", None),
     )
 
 
@@ -92,7 +93,7 @@ def restore_estimator(model: Any, stored: StoredModel) -> None:
     model.n_features_in_ = len(model.encoder_.names)
     model.selected_, model.metric_, model.frontier_ = stored.selected, stored.metric, stored.frontier
     model.posterior_, model.summary_, model.draws_ = stored.posterior, stored.summary, stored.draws
-    model.source_ = stored.source
+    model.source_, model.members_ = stored.source, stored.members
 
 
 def _parameters_of(stored: StoredModel) -> dict[str, Any]:

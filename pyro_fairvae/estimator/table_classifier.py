@@ -16,8 +16,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from pyro_fairvae.auditing.judged_rows import JudgedRows
+from pyro_fairvae.auditing.members import decided_alike, judge_members, unfair_member
 from pyro_fairvae.base.errors import InputError, choose, require
-from pyro_fairvae.data.coded_columns import StatedGroups, code_labels
+from pyro_fairvae.data.coded_columns import StatedGroups, code_labels, word_of
 from pyro_fairvae.data.frames import as_pandas, like
 from pyro_fairvae.data.given_rows import in_one_order
 from pyro_fairvae.data.proxies import check_probabilities, proxy_table, warn_if_miscalibrated
@@ -44,6 +45,7 @@ from pyro_fairvae.posterior.summaries import PosteriorSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.risks.gaps import RISK_OF_NUMBERS
 from pyro_fairvae.schema.attributes import Attributes
+from pyro_fairvae.schema.documents import MembersDocument
 from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.storage.contents import TreeDecisions
 from pyro_fairvae.storage.stored_model import StoredModel
@@ -54,6 +56,10 @@ DEFAULT_RISK = "deo"
 
 class WithholdingWarning(UserWarning):
     """What was recorded rejects the assumption on withholding."""
+
+
+class OneClassWarning(UserWarning):
+    """The member that decides gives everybody one class."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class TableEstimator(BaseEstimator):
     attributes_: Attributes
     knows_groups_: bool
     frontier_: pd.DataFrame
+    members_: MembersDocument | None
+    selected_: int
     posterior_: PosteriorSummary
     missing_values: Sequence[Any]
     withholding_depends_on: Sequence[str]
@@ -154,6 +162,10 @@ class TableEstimator(BaseEstimator):
         """How often each group, and each class's label, is withheld, with 90 % intervals."""
         check_is_fitted(self)
         return withholding_rates(self.posterior_, self.knows_groups_)
+
+    @abstractmethod
+    def predict_members(self, X: Any) -> np.ndarray:
+        """The decision, or prediction, of every member, (members, rows), in the order of ``frontier_``."""
 
     @abstractmethod
     def _decider(self) -> Fit | TreeDecisions:
@@ -375,6 +387,23 @@ class TableClassifier(ClassifierMixin, TableEstimator, DecidesTogether):
         weight = row_weights(sample_weight, len(codes))
         own = known_weights(weight, known)
         return float(accuracy_score(model.classes_[codes[known]], decided[known], sample_weight=own))
+
+    def _side_by_side(self, judged: JudgedRows) -> MembersDocument | None:
+        """The members of the frontier on rows that none of them was trained on."""
+        if not self.knows_groups_:
+            return None
+        words = tuple(map(word_of, self.classes_))
+        return judge_members(judged, words, self.attributes_.group_names, unfair_member(self.frontier_))
+
+    def _warn_if_one_class(self) -> None:
+        alike = decided_alike(self.selected_, self.members_)
+        if alike is not None:
+            warnings.warn(
+                f"the member that decides gives everybody one class: {alike[0]} for all {alike[1]} rows that "
+                "it was judged on. frontier_ and members_ show the others, and select chooses among them.",
+                OneClassWarning,
+                stacklevel=5,
+            )
 
     def _confident(self, risk: str, limit: float, confidence: float, rows: JudgedRows | None) -> int:
         """The most accurate member whose disparity, at the upper end of its audit, is within a limit."""

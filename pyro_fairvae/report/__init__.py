@@ -1,5 +1,6 @@
 """Figures, tables and pages; the only package that imports matplotlib."""
 
+from pyro_fairvae.report.card import card_in_markdown, model_card, write_card
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_lines, curve_table, draw_curve, draw_recovered
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.figures import (
@@ -15,6 +16,7 @@ from pyro_fairvae.report.model_page import write_model_page
 from pyro_fairvae.report.numbers import number_frontier_table
 from pyro_fairvae.report.text import (
     align,
+    between_rules,
     channels_table,
     check_lines,
     decision_table,
@@ -32,11 +34,14 @@ from pyro_fairvae.report.text import (
     withholding_table,
 )
 from pyro_fairvae.report.together import together_table
+from pyro_fairvae.report.verdicts import verdicts
 from pyro_fairvae.report.withholding import draw_check, draw_effects
 
 __all__ = [
     "CURVE_MEANS",
     "align",
+    "between_rules",
+    "card_in_markdown",
     "channels_table",
     "check_lines",
     "curve_lines",
@@ -60,6 +65,7 @@ __all__ = [
     "frontier_table",
     "imputation_table",
     "members_in_words",
+    "model_card",
     "number_frontier_table",
     "posterior_table",
     "prior_table",
@@ -68,6 +74,8 @@ __all__ = [
     "rows_judged_on",
     "suggestion_table",
     "together_table",
+    "verdicts",
     "withholding_table",
+    "write_card",
     "write_model_page",
 ]

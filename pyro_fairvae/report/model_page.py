@@ -18,11 +18,23 @@ from pyro_fairvae.evaluation.measures import in_unit, unit_of
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
 from pyro_fairvae.posterior.withholding_check import CheckSummary
+from pyro_fairvae.report.choosing import choosing
 from pyro_fairvae.report.curves import CURVE_MEANS, curve_in_words, curve_lines, draw_curve
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
-from pyro_fairvae.report.numbers import NUMBER_LIMITS, number_audit, number_frontier
-from pyro_fairvae.report.page import Block, Grid, Notice, Picture, Section, write_page
+from pyro_fairvae.report.numbers import number_audit, number_frontier
+from pyro_fairvae.report.page import Block, Command, Grid, Heading, Notice, Picture, Section, write_page
 from pyro_fairvae.report.regulators import regulators_sections
+from pyro_fairvae.report.statements import (
+    audit_command,
+    depends_in_words,
+    intended_use,
+    limits_of,
+    measure_in_words,
+    opening_of,
+    report_command,
+    source_in_words,
+    without_audit,
+)
 from pyro_fairvae.report.text import (
     EFFECTS_MEAN,
     SUGGESTED,
@@ -33,48 +45,33 @@ from pyro_fairvae.report.text import (
     spread_columns,
     suggestion_lines,
 )
+from pyro_fairvae.report.verdicts import members_of, named_members, verdicts
 from pyro_fairvae.report.withholding import draw_check, draw_effects, shown_columns
 from pyro_fairvae.schema.attributes import UNAVAILABLE
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.storage.stored_model import StoredModel
 
-LIMITS = (
-    "Fairness here means that error rates, or rates of decisions, are similar between the groups named on "
-    "this page. It does not cover other groups, single persons, or whether a model should make the decision "
-    "at all.",
-    "How often people withhold is learned under the assumption that it depends on their group, and on "
-    "nothing else unless this page names it. If the audit reports otherwise, do not rely on the rates.",
-    "Imputed groups are probabilities for estimating rates over many people. Do not use them as a statement "
-    "about a person.",
-    "The model is as good as the labels it was fitted to. If those were decided unfairly, a model with "
-    "equal errors in all groups repeats it.",
-    "Members of the frontier were compared on a limited number of rows, and small groups have few of them: "
-    "a difference of less than two standard errors may be chance. Audit new data before and during "
-    "use.",
-)
-
 
 def write_model_page(path: Path, model: StoredModel, found: Audit | NumberAudit | None, name: str) -> None:
     """Write the page of a model, and of its audit if there is one, as a single HTML file."""
-    summary = model.summary
-    label = model.source.get("label", "the label")
-    groups = ", ".join(model.attributes.names) if model.knows_groups else "no group"
-    kind = "classifier" if model.number is None else "predictor"
-    opening = (
-        f"A {kind} of {label} designed to be fair to {groups}, fitted to {summary['training_rows']} of "
-        f"{summary['rows']} rows by pyro_fairvae."
-    )
     word = shlex.quote(name)  # quoted for a command line
+    again = audit_command(model, name)
     with tempfile.TemporaryDirectory() as folder:
         sections = [
+            Section("Choose a member", choosing(model, found, word)),
             Section("The frontier", _frontier(model, word, Path(folder))),
             Section("Who withholds", _withholding(model, Path(folder))),
-            Section("Audit", _audit(found, word)),
-            *(regulators_sections(found, Path(folder)) if isinstance(found, Audit) else ()),
+            Section("Audit", _audit(model, found, name)),
+            *(regulators_sections(found, Path(folder), again) if isinstance(found, Audit) else ()),
             Section("Data", _data(model)),
-            Section("Limits of use", LIMITS if model.number is None else NUMBER_LIMITS),
+            Section("Use and limits", _use_and_limits(model)),
         ]
-        write_page(path, f"Model {name}", *sections, opening=opening)
+        notices = verdicts(model, found)
+        write_page(path, f"Model {name}", *sections, opening=opening_of(model), notices=notices)
+
+
+def _use_and_limits(model: StoredModel) -> list[Block]:
+    return [Heading("Intended use"), intended_use(model), Heading("Limits"), *limits_of(model)]
 
 
 def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
@@ -108,8 +105,7 @@ def _frontier(model: StoredModel, name: str, folder: Path) -> list[Block]:
         f"{_percent(chosen['error'])} % and a disparity of "
         f"{in_unit(metric, chosen['disparity'])} {unit_of(metric)}".rstrip()
         + ", on "
-        f"{rows_judged_on(model.summary)}. Disparity is {metric}: "
-        f"{AUDITED[metric].means if metric in AUDITED else 'the risk that was trained for'}."
+        f"{rows_judged_on(model.summary)}. Disparity is {measure_in_words(model)}."
     )
     figure = folder / "frontier.svg"
     draw_choice(figure, model.frontier, model.selected, metric)
@@ -190,8 +186,8 @@ def _withholding(model: StoredModel, folder: Path) -> list[Block]:
     grid = Grid(f"How often {what} withheld", lines, model.posterior["describes"])
     depends_on = model.depends_on
     named: list[Block] = []
-    if depends_on:
-        named.append(f"Withholding the group may depend on it and on: {', '.join(depends_on)}.")
+    if model.knows_groups:
+        named.append(depends_in_words(model))
     check = model.posterior["check"]
     if check is not None:
         words = check_in_words(check, depends_on)
@@ -228,6 +224,7 @@ def _effects(effects: Sequence[EffectSummary], folder: Path) -> list[Block]:
     alt = "; ".join(f"{name}: {mean}, from {low} to {high}" for name, mean, low, high in lines[1:])
     caption = "What makes people withhold: changes in the log-odds, with 90 % intervals."
     return [
+        Heading("What withholding depends on"),
         Picture(figure, alt, caption),
         Grid("What makes people withhold", lines, f"{EFFECTS_MEAN.capitalize()}."),
     ]
@@ -245,7 +242,8 @@ def _check(check: CheckSummary | None, folder: Path) -> list[Block]:
         for category in column.categories
     )
     caption = "The check: shares of people who withhold as recorded, and as the rates above predict them."
-    blocks: list[Block] = [Picture(figure, alt, caption)]
+    title = Heading("The check of the assumption on withholding")
+    blocks: list[Block] = [title, Picture(figure, alt, caption)]
     lines = suggestion_lines(check)
     if len(lines) > 1:
         blocks.append(Grid("What else withholding could depend on", lines, f"{SUGGESTED.capitalize()}."))
@@ -271,11 +269,19 @@ def draw_withholding(path: Path, channels: pd.DataFrame) -> None:
     write_figure(figure, path)
 
 
-def _audit(found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
+def _audit(model: StoredModel, found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
     if found is None:
-        return [f"No rows were audited. To audit new rows: fairvae audit {name} DATA --out audit.json"]
+        return _without_audit(model, name)
+    again: list[Block] = []
+    if members_of(model, found) is None and model.knows_groups:
+        words = "This audit says nothing of the members that do not decide. For the slider to show them:"
+        again = [Command(words, audit_command(model, name))]
+    elif found.members is not None and found.members.audited not in (None, model.selected):
+        names = named_members(model.frontier)
+        words = f"This audit is of {names[found.members.audited]}, and {names[model.selected]} decides."
+        again = [Notice(words)]
     if isinstance(found, NumberAudit):
-        return number_audit(found)
+        return [*number_audit(found), *again]
     interval = f"{100 * found.confidence:g} %"
     counts = found.rows
     words = (
@@ -319,7 +325,19 @@ def _audit(found: Audit | NumberAudit | None, name: str) -> Sequence[Block]:
         Grid("Disparities", metrics),
         Grid("Groups", groups),
         Grid("Rates of decisions by group", rates),
+        *again,
         *(f"Note: {note}" for note in found.notes),
+    ]
+
+
+def _without_audit(model: StoredModel, name: str) -> list[Block]:
+    """What the page lacks, and what adds it."""
+    if isinstance(model.columns, Pixels):
+        return [without_audit(model)]
+    return [
+        without_audit(model),
+        Command("To audit new rows:", audit_command(model, name)),
+        Command("and then again:", report_command(name)),
     ]
 
 
@@ -332,8 +350,7 @@ def _data(model: StoredModel) -> list[Block]:
 
     columns = [["column", "kind", "values", "missing"]]
     columns += [[c["name"], c["kind"], str(c["values"]), str(c["missing"])] for c in summary["columns"]]
-    source = model.source.get("data")
-    blocks: list[Block] = [f"Fitted to {source}." if source else "Fitted in Python."]
+    blocks: list[Block] = [source_in_words(model)]
     blocks.append(Grid("Labels", counted("label", summary["labels"])))
     if model.knows_groups:
         blocks.append(Grid("Groups", counted("group", summary["groups"])))

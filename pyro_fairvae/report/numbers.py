@@ -21,10 +21,10 @@ MEANINGS = {
     "wasserstein": "the largest area between two groups' distribution functions of predictions",
 }
 NUMBER_LIMITS = (
-    "Fairness here means that predictions are alike in the groups named on this page. It does not cover "
+    "Fairness here means that predictions are alike in the groups named here. It does not cover "
     "other groups, single persons, or whether a model should make the prediction at all.",
     "How often people withhold is learned under the assumption that it depends on their group, and on "
-    "nothing else unless this page names it; that of outcomes, that it depends on the outcome alone, and "
+    "nothing else unless it is named here; that of outcomes, that it depends on the outcome alone, and "
     "that the density of outcomes given the features is right.",
     "Imputed groups are probabilities for estimating means over many people. Do not use them as a statement "
     "about a person.",

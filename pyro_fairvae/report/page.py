@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,100 +13,11 @@ from pathlib import Path
 from pyro_fairvae.base.errors import InputError, choose
 from pyro_fairvae.base.files import write_whole
 from pyro_fairvae.report.comparison import Lines
+from pyro_fairvae.report.drawings import Bar, Plane, bar_svg, plane_svg
+from pyro_fairvae.report.page_style import SCRIPT, STYLE, THEMES
 
-# Colours of text and links on the page and on raised parts; tests check the contrast.
-THEMES = {
-    "light": {"page": "#ffffff", "raised": "#f1f3f5", "text": "#1b1f24", "quiet": "#505862",
-              "line": "#c8ced5", "link": "#0a58a6"},
-    "dark": {"page": "#15181c", "raised": "#20252b", "text": "#e8eaed", "quiet": "#aab2bc",
-             "line": "#434b55", "link": "#8cc2ff"},
-}  # fmt: skip
 PICTURE_KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 LONG = 40  # lines above which a table is folded
-
-_STYLE = """
-:root { color-scheme: light dark; %(light)s }
-@media (prefers-color-scheme: dark) { :root { %(dark)s } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--page); color: var(--text);
-  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; line-height: 1.2; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); font-size: 1.25rem; }
-p { max-width: 70ch; }
-a { color: var(--link); }
-:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; list-style: none; }
-nav a { display: inline-block; padding: .25rem 0; }
-figure { margin: 1.5rem 0; }
-figure img { display: block; max-width: 100%%; height: auto; background: #fff; border-radius: 4px; }
-figure img.large { max-width: none; width: 110rem; }
-figcaption, .note { color: var(--quiet); font-size: .9rem; }
-.notice { padding: .6rem 1rem; background: var(--raised); border-left: .5rem solid #d55e00;
-  font-weight: 600; }
-.scroll { overflow-x: auto; margin: 1rem 0 .25rem; }
-table { width: max-content; border-collapse: collapse; font-size: .875rem;
-  font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-caption span { position: sticky; left: 0; display: inline-block; max-width: calc(100vw - 3rem); }
-th, td { max-width: min(28rem, 70vw); padding: .3rem .6rem; border-bottom: 1px solid var(--line);
-  text-align: left; vertical-align: top; overflow-wrap: break-word; }
-thead th { max-width: 8rem; background: var(--raised); vertical-align: bottom; }
-tbody th { max-width: min(28rem, 45vw); }
-tbody th:first-child { position: sticky; left: 0; background: var(--page); }
-tbody tr:hover > * { background: var(--raised); }
-th.number, td.number { text-align: right; }
-td.number { white-space: nowrap; }
-button { font: inherit; font-weight: inherit; color: inherit; background: none; border: 1px solid transparent;
-  border-radius: 4px; padding: .25rem 0; text-align: inherit; cursor: pointer; }
-th button::after { content: "\\00a0↕"; color: var(--quiet); }
-th[aria-sort=ascending] button::after { content: "\\00a0↑"; color: inherit; }
-th[aria-sort=descending] button::after { content: "\\00a0↓"; color: inherit; }
-figure button { border-color: var(--line); padding: .25rem .6rem; margin: .25rem 0; }
-summary { cursor: pointer; padding: .4rem 0; color: var(--link); }
-"""
-
-# The script makes the buttons, so that a page without scripts has no buttons that do nothing.
-_SCRIPT = """
-"use strict";
-const buttonOf = () => {
-  const button = document.createElement("button");
-  button.type = "button";
-  return button;
-};
-for (const table of document.querySelectorAll("table")) {
-  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
-  heads.forEach((head, column) => {
-    const button = buttonOf();
-    button.append(...head.childNodes);
-    head.append(button);
-    const cell = row => row.cells[column];
-    const missing = row => cell(row).textContent.startsWith("–");
-    const number = row => cell(row).dataset.value;
-    button.addEventListener("click", () => {
-      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-      const order = (a, b) => {
-        if (missing(a) || missing(b)) return missing(a) - missing(b);
-        if (number(a) !== undefined && number(b) !== undefined) return sign * (number(a) - number(b));
-        return sign * cell(a).textContent.localeCompare(cell(b).textContent);
-      };
-      body.append(...[...body.rows].sort(order));
-      heads.forEach(other => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-    });
-  });
-}
-for (const picture of document.querySelectorAll("figure img")) {
-  const button = buttonOf();
-  button.textContent = "Enlarge";
-  button.setAttribute("aria-pressed", "false");
-  button.addEventListener("click", () => {
-    const large = picture.classList.toggle("large");
-    button.setAttribute("aria-pressed", String(large));
-    picture.parentElement.tabIndex = large ? 0 : -1;
-  });
-  picture.parentElement.after(button);
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -135,7 +46,73 @@ class Notice:
     words: str
 
 
-Block = str | Picture | Grid | Notice  # a paragraph, a figure, a table, a warning
+@dataclass(frozen=True)
+class Heading:
+    """The title of what follows within a section."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A paragraph that ends with a command to type."""
+
+    words: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure that stands out, with what it is and a note."""
+
+    title: str
+    figure: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Figures side by side."""
+
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars by kind; ``ends`` has those of the axis of each kind, which are all from 0 to 1 without it."""
+
+    caption: str
+    bars: Sequence[Bar]
+    note: str = ""
+    ends: Mapping[str, tuple[float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several that are shown one at a time: its name, what it is in one sentence, and the rest."""
+
+    name: str
+    words: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """A slider over choices, of which one is ``chosen`` at first, and on paper none.
+
+    ``ends`` are what the first and the last choice are; ``back`` is a button's label.
+    """
+
+    label: str
+    ends: tuple[str, str]
+    back: str
+    choices: Sequence[Choice]
+    chosen: int
+    plane: Plane | None = None
+
+
+# A paragraph, a figure, a table, a warning, ….
+Block = str | Picture | Grid | Notice | Heading | Command | Tiles | Bars | Chooser
 
 
 @dataclass(frozen=True)
@@ -146,14 +123,19 @@ class Section:
     blocks: Sequence[Block]
 
 
-def write_page(path: Path, title: str, *sections: Section, opening: str = "") -> None:
-    """Write a page of sections to one file. All arguments are plain text and are escaped."""
-    style = _STYLE % {
+def write_page(
+    path: Path, title: str, *sections: Section, opening: str = "", notices: Sequence[str] = ()
+) -> None:
+    """Write a page of sections to one file. All arguments are plain text and are escaped.
+
+    ``notices`` stand at the top.
+    """
+    style = STYLE % {
         name: " ".join(f"--{role}: {colour};" for role, colour in theme.items())
         for name, theme in THEMES.items()
     }
     policy = (
-        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(_SCRIPT)}; "
+        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(SCRIPT)}; "
         "base-uri 'none'; form-action 'none'"
     )
     links = "\n".join(
@@ -165,6 +147,7 @@ def write_page(path: Path, title: str, *sections: Section, opening: str = "") ->
         + "\n</section>"
         for s, section in enumerate(sections)
     )
+    alarms = "\n".join(_block(Notice(words), "") for words in notices)
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -178,6 +161,7 @@ def write_page(path: Path, title: str, *sections: Section, opening: str = "") ->
 <header>
 <h1>{escape(title)}</h1>
 {f"<p>{escape(opening)}</p>" if opening else ""}
+{alarms}
 <nav aria-label="Contents">
 <ul>
 {links}
@@ -187,7 +171,7 @@ def write_page(path: Path, title: str, *sections: Section, opening: str = "") ->
 <main>
 {parts}
 </main>
-<script>{_SCRIPT}</script>
+<script>{SCRIPT}</script>
 </body>
 </html>
 """
@@ -202,9 +186,79 @@ def _hash(inline: str) -> str:
 def _block(block: Block, name: str) -> str:
     if isinstance(block, Picture):
         return _picture(block)
+    if isinstance(block, Grid):
+        return _table(block, name)
+    if isinstance(block, Bars):
+        return _bars(block, name)
+    if isinstance(block, Chooser):
+        return _chooser(block, name)
     if isinstance(block, Notice):
         return f'<p class="notice" role="note">{escape(block.words)}</p>'
-    return _table(block, name) if isinstance(block, Grid) else f"<p>{escape(block)}</p>"
+    if isinstance(block, Heading):
+        return f"<h3>{escape(block.words)}</h3>"
+    if isinstance(block, Command):
+        return f"<p>{escape(block.words)} <code>{escape(block.command)}</code></p>"
+    return _tiles(block) if isinstance(block, Tiles) else f"<p>{escape(block)}</p>"
+
+
+def _tiles(block: Tiles) -> str:
+    tiles = "\n".join(
+        f'<div><dt>{escape(tile.title)}</dt><dd class="figure">{_unbroken(tile.figure)}</dd>'
+        + (f'<dd class="note">{_unbroken(tile.note)}</dd>' if tile.note else "")
+        + "</div>"
+        for tile in block.tiles
+    )
+    return f'<dl class="tiles">\n{tiles}\n</dl>'
+
+
+def _unbroken(words: str) -> str:
+    """Text in which a number and its unit stay on one line."""
+    return escape(words).replace(" %", "&nbsp;%")
+
+
+def _bars(block: Bars, name: str) -> str:
+    """A table with a bar in each line; what is drawn is also said in words."""
+    lines = []
+    kind = None
+    for bar in block.bars:
+        if bar.kind != kind:
+            kind = bar.kind
+            lines.append(f'<tr><th class="kind" scope="rowgroup" colspan="3">{escape(kind)}</th></tr>')
+        ends = (0.0, 1.0) if block.ends is None else block.ends[kind]
+        lines.append(
+            f'<tr><th scope="row">{escape(bar.of)}</th><td aria-hidden="true">{bar_svg(bar, ends)}</td>'
+            f"<td{_NUMBER}>{escape(bar.text)} <span>{escape(bar.ends)}</span></td></tr>"
+        )
+    note = f'\n<p class="note">{escape(block.note)}</p>' if block.note else ""
+    body = "\n".join(lines)
+    return (
+        f'<table class="bars">\n<caption id="{name}"><span>{escape(block.caption)}</span></caption>\n'
+        '<colgroup><col class="name"><col><col class="words"></colgroup>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table>{note}"
+    )
+
+
+def _chooser(block: Chooser, name: str) -> str:
+    """A slider, which the script shows, and all choices, of which it then shows one at a time."""
+    choices = "\n".join(
+        f'<div class="choice" data-name="{escape(choice.name)}" data-words="{escape(choice.words)}">\n'
+        f'<h3>{escape(choice.name)}</h3>\n<p class="told">{escape(choice.words)}</p>\n'
+        + "\n".join(_block(inner, f"{name}-{k}-{b}") for b, inner in enumerate(choice.blocks))
+        + "\n</div>"
+        for k, choice in enumerate(block.choices)
+    )
+    plane = "" if block.plane is None else plane_svg(block.plane, block.chosen)
+    first, last = (f'<span aria-hidden="true">{escape(end)}</span>' for end in block.ends)
+    return (
+        f'<div class="chooser">\n<div class="control" hidden>\n'
+        f'<label for="{name}-range">{escape(block.label)}</label>\n'
+        f'<input type="range" id="{name}-range" min="0" max="{len(block.choices) - 1}" step="1" '
+        f'value="{block.chosen}" autocomplete="off" data-back="{escape(block.back)}" '
+        f'aria-valuetext="{escape(block.choices[block.chosen].name)}" aria-describedby="{name}-now">\n'
+        f'<div class="ends">{first}{last}</div>\n'
+        f'<output id="{name}-now" for="{name}-range" aria-live="polite"></output>\n</div>\n'
+        f"{plane}\n{choices}\n</div>"
+    )
 
 
 def _picture(picture: Picture) -> str:

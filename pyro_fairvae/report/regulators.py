@@ -15,14 +15,14 @@ from pyro_fairvae.auditing.measuring import FOUR_FIFTHS
 from pyro_fairvae.auditing.sensitivity import Sensitivity
 from pyro_fairvae.auditing.tables import number
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
-from pyro_fairvae.report.page import Block, Grid, Picture, Section
+from pyro_fairvae.report.page import Block, Command, Grid, Picture, Section
 
 MOST_CURVES = 8  # groups whose calibration curves are drawn
 
 
-def regulators_sections(found: Audit | None, folder: Path) -> list[Section]:
-    """Sections of what an audit found for regulators; none without an audit."""
-    if found is None or found.figures is None:
+def regulators_sections(found: Audit, folder: Path, again: str) -> list[Section]:
+    """Sections of what an audit found for regulators; the command ``again`` adds a missing sensitivity."""
+    if found.figures is None:
         return []
     sections = [Section("Figures for regulators", _figures(found.figures, found.confidence, folder))]
     if found.local_law is not None:
@@ -33,13 +33,14 @@ def regulators_sections(found: Audit | None, folder: Path) -> list[Section]:
             "for them; beside them stand estimates for all applicants."
         )
         sections.append(Section("Local Law 144", [words, *grids]))
-    if found.by_gamma is not None:
-        sections.append(Section("Sensitivity", _sensitivity(found.by_gamma, folder)))
-    return sections
+    missing = Command("This audit does not say how far withholding may depart from what is modelled:", again)
+    shown: list[Block] = [missing] if found.by_gamma is None else _sensitivity(found.by_gamma, folder)
+    return [*sections, Section("Sensitivity", shown)]
 
 
 def _sensitivity(found: Sensitivity, folder: Path) -> list[Block]:
     findings, curves = found.in_cells()
+    curves[0] = [title.replace("_", " ") for title in curves[0]]
     picture = folder / "sensitivity.svg"
     draw_sensitivity(picture, found)
     words = (
@@ -52,13 +53,18 @@ def _sensitivity(found: Sensitivity, folder: Path) -> list[Block]:
     return [
         words,
         Grid("What overturns each finding", findings),
-        Picture(picture, alt, f"Ranges over all ways to withhold (dark) and {shown} intervals (light) by Γ."),
+        Picture(
+            picture,
+            alt,
+            f"Ranges over all ways to withhold (dark) and {shown} intervals (light) by Γ; dotted is the "
+            "limit of each finding, dashed the least Γ that overturns it.",
+        ),
         Grid(f"{shown} intervals by Γ", curves),
     ]
 
 
 def draw_sensitivity(path: Path, found: Sensitivity) -> None:
-    """A panel for each measure: its range and its interval against Γ, and the limit of its finding."""
+    """A panel for each measure: its range and its interval against Γ, and where its finding turns."""
     measures = list(found.findings["measure"])
     figure = blank_figure(7.0, 2.3 * ((len(measures) + 1) // 2))
     for k, measure in enumerate(measures):
@@ -71,6 +77,12 @@ def draw_sensitivity(path: Path, found: Sensitivity) -> None:
             )
         limit = FOUR_FIFTHS if measure == "impact_ratio" else found.tolerance
         axes.axhline(limit, linestyle=":", color="0.3", linewidth=1)
+        turn = float(found.findings["overturns"].iloc[k])
+        if turn <= lines["gamma"].max():
+            axes.axvline(turn, linestyle="--", color=COLOURS[1], linewidth=1.2)
+            axes.annotate(
+                f"Γ = {turn:.2f}", (turn, 1), xytext=(3, -3), textcoords="offset points", fontsize=8, va="top"
+            )
         axes.set_xscale("log")
         ticks = [gamma for gamma in (1, 2, 3, 5, 10) if gamma <= lines["gamma"].max()]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

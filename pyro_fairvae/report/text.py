@@ -77,10 +77,20 @@ def check_lines(check: CheckSummary | None, depends_on: Sequence[str] = ()) -> s
     """The lines above the rates of withholding, between rules if the assumption is rejected; else nothing."""
     if check is None:
         return ""
-    words = textwrap.fill(
-        check_in_words(check, depends_on), WIDTH, break_on_hyphens=False, break_long_words=False
-    )
-    return f"{'!' * WIDTH}\n{words}\n{'!' * WIDTH}\n" if check["rejected"] else f"{words}\n"
+    words = check_in_words(check, depends_on)
+    return between_rules([words]) if check["rejected"] else f"{_filled(words)}\n"
+
+
+def between_rules(lines: Sequence[str]) -> str:
+    """Lines that must not be overlooked; nothing without any."""
+    if not lines:
+        return ""
+    words = "\n".join(map(_filled, lines))
+    return f"{'!' * WIDTH}\n{words}\n{'!' * WIDTH}\n"
+
+
+def _filled(words: str) -> str:
+    return textwrap.fill(words, WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
 def suggestion_table(check: CheckSummary | None) -> str:

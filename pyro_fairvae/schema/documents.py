@@ -271,6 +271,70 @@ class SourceDocument(_Strict):
     weights: str = ""  # the column with weights of rows
 
 
+class RowCounts(_Strict):
+    """How many rows were audited, and how many state what."""
+
+    rows: Natural
+    stated: Natural
+    withheld: Natural
+    unlabelled: Natural
+
+
+class MemberMeasure(_Strict):
+    """A disparity of a member's decisions, with its interval."""
+
+    measure: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+
+
+class MemberRate(_Strict):
+    """A rate, or a mean, of a group under a member, with its interval."""
+
+    rate: str
+    group: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    stated_rows: Natural
+
+
+class MemberFigures(_Strict):
+    """What a member's decisions about some rows are like, and how they differ from another one's."""
+
+    error: NumberOrNull  # share, or root mean square
+    decided: dict[str, Natural]  # rows by decision; empty where numbers are predicted
+    measures: list[MemberMeasure]
+    rates: list[MemberRate]
+    changes: list[MemberRate]  # shares that gain and lose a decision, or mean changes of predictions
+
+
+class MembersDocument(_Strict):
+    """The members of a frontier side by side, on rows that none of them was trained on."""
+
+    rows: RowCounts
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    against: Natural  # the member that changes are against: the one without fairness
+    members: Annotated[list[MemberFigures], Meta(min_length=1)]
+    audited: Natural | None = None  # the member that the audit beside it is of
+
+    def __post_init__(self) -> None:
+        """All members have the same figures, so that they can stand side by side."""
+        kinds = {
+            (
+                tuple(line.measure for line in member.measures),
+                tuple((line.rate, line.group) for line in member.rates),
+                tuple((line.rate, line.group) for line in member.changes),
+            )
+            for member in self.members
+        }
+        if len(kinds) > 1:
+            raise ValueError("members of a frontier have different figures")
+        if max(self.against, self.audited or 0) >= len(self.members):
+            raise ValueError(f"one of {len(self.members)} members is named that is not there")
+
+
 class ModelDocument(_Strict):
     """``model.json``: a model without its tensors."""
 
@@ -293,6 +357,7 @@ class ModelDocument(_Strict):
     feature_names: list[str]
     proxies: TableColumns | None = None
     outcome: OutcomeDocument | None = None  # where it is a number, whose levels are then the classes
+    members: MembersDocument | None = None
 
 
 class MetricLine(_Strict):
@@ -459,15 +524,6 @@ class SensitivityDocument(_Strict):
     confidence: Annotated[float, Meta(gt=0, lt=1)]
 
 
-class RowCounts(_Strict):
-    """How many rows were audited, and how many state what."""
-
-    rows: Natural
-    stated: Natural
-    withheld: Natural
-    unlabelled: Natural
-
-
 class DesignDocument(_Strict):
     """How the rows of an audit were sampled."""
 
@@ -504,6 +560,7 @@ class AuditDocument(_Strict):
     sensitivity: SensitivityDocument | None = None
     design: DesignDocument | None = None
     intersections: list[IntersectionLine] = []
+    members: MembersDocument | None = None
 
 
 class NumberDifference(_Strict):
@@ -538,6 +595,95 @@ class NumberAuditDocument(_Strict):
     confidence: Annotated[float, Meta(gt=0, lt=1)]
     notes: list[str]
     design: DesignDocument | None = None
+    members: MembersDocument | None = None
+
+
+class CardMember(_Strict):
+    """A member of the frontier on a model card."""
+
+    name: str
+    error: NumberOrNull
+    disparity: NumberOrNull
+    standard_error: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    decides: bool
+    not_fair: bool
+
+
+class CardRate(_Strict):
+    """How often a group, or a label, is withheld, with a 90 % interval."""
+
+    what: str
+    of: str
+    rate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+
+
+class CardWithholding(_Strict):
+    """Who withholds, and whether what was recorded agrees with the assumption on it."""
+
+    assumed: str
+    rates: list[CardRate]
+    describes: str
+    check: str
+    rejected: bool | None  # none: it was not checked
+    effects: list[EffectDocument]
+    warnings: list[str]
+
+
+class CardDisparity(_Strict):
+    """A disparity by the audit; bounds hold whoever withholds."""
+
+    measure: str
+    means: str
+    estimate: NumberOrNull
+    low: NumberOrNull
+    high: NumberOrNull
+    bound_low: NumberOrNull = None
+    bound_high: NumberOrNull = None
+
+
+class CardAudit(_Strict):
+    """What an audit of the decisions, or predictions, found."""
+
+    rows: RowCounts
+    assumed: str
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    disparities: list[CardDisparity]
+    rates: list[RateLine]
+    means: list[NumberMean]
+    check: str
+    rejected: bool | None
+    four_fifths: str
+    findings: list[FindingLine]  # and the least Γ that overturns each
+    tolerance: NumberOrNull
+    notes: list[str]
+
+
+class CardDocument(_Strict):
+    """A model card: what its page says, for other programs."""
+
+    format: Literal["pyro_fairvae model card"]
+    version: Literal[1]
+    library: str
+    model: str
+    predicts: Literal["classes", "numbers"]
+    what: str
+    first: list[str]  # what must be said first
+    intended_use: str
+    limits: list[str]
+    data: str
+    contents: DataSummary
+    metric: str  # of disparities; errors are shares, or have the unit of the outcome
+    measure: str  # the metric, and what it is
+    unit: str
+    judged_on: str
+    members: list[CardMember]
+    withholding: CardWithholding
+    audit: CardAudit | None
+    missing: str  # without an audit
 
 
 class CheckpointHeader(_Strict):

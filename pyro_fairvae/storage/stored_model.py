@@ -29,7 +29,13 @@ from pyro_fairvae.inference.program import channel_of_groups
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.posterior.summaries import PosteriorSummary
 from pyro_fairvae.schema.attributes import Attributes
-from pyro_fairvae.schema.documents import ModelDocument, SourceDocument, TreesDocument, as_plain
+from pyro_fairvae.schema.documents import (
+    MembersDocument,
+    ModelDocument,
+    SourceDocument,
+    TreesDocument,
+    as_plain,
+)
 from pyro_fairvae.schema.image_rows import Pixels
 from pyro_fairvae.schema.number_outcome import NumberOutcome
 from pyro_fairvae.storage.contents import (
@@ -94,6 +100,8 @@ class StoredModel:
         Boosted trees whose scores are columns of the rows that ``fit`` takes, if it was trained with them.
     number : NumberOutcome or None
         The outcome, where it is a number; ``classes`` are then its levels.
+    members : MembersDocument or None
+        The members side by side on rows held out of training: rates by group, who gains and who loses.
 
     Examples
     --------
@@ -125,6 +133,7 @@ class StoredModel:
     proxies: TableEncoder | None = None
     scores: BoostedScores | None = None
     number: NumberOutcome | None = None
+    members: MembersDocument | None = None
 
     @property
     def fit(self) -> Fit:
@@ -245,6 +254,8 @@ class StoredModel:
             body["proxies"] = columns_content(self.proxies)
         if self.number is not None:
             body["outcome"] = outcome_content(self.number)
+        if self.members is not None:
+            body["members"] = as_plain(self.members)
         write_model(folder, body, tensors, self.draws, trees, overwrite, about, gone)
 
 
@@ -346,6 +357,12 @@ def _restored(
         document.selected < len(frontier),
         f"member {document.selected} is selected, but there are {len(frontier)} members.",
     )
+    judged = document.members
+    if judged is not None:
+        require(
+            len(judged.members) == len(frontier),
+            f"{len(judged.members)} members are described for {len(frontier)} on the frontier.",
+        )
     return StoredModel(
         decider,
         columns,
@@ -364,6 +381,7 @@ def _restored(
         proxies,
         scores,
         number,
+        judged,
     )
 
 

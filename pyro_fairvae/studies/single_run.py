@@ -13,6 +13,7 @@ import torch
 
 from pyro_fairvae import __version__
 from pyro_fairvae.auditing.judged_rows import JudgedRows, with_intervals
+from pyro_fairvae.auditing.members import judge_members, unfair_member
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, csv_text, json_text, write_whole
 from pyro_fairvae.base.folders import alone_in, is_current_file
@@ -129,22 +130,23 @@ def train_run(
             add_yardstick(posterior["a"], fitted.program.guide.channel_a, parts.yardstick)
         hidden = hide(parts.test, config.data.missingness(), derive_seed(config.seed, TEST_MASK))
         results["imputation"] = score_imputers(fitted, parts.test, hidden, results["selected"])
+        judged = JudgedRows.of_fit(fitted, validation)
+        frontier = with_intervals(frontier_of(evaluated), judged, results["metric"])
+        attributes = parts.test.attributes
         model = StoredModel(
             decider=fitted,
             columns=_columns(parts.test),
             classes=_classes(parts.test.classes),
-            attributes=parts.test.attributes,
+            attributes=attributes,
             knows_groups=True,
             selected=results["selected"],
             metric=results["metric"],
-            frontier=with_intervals(
-                frontier_of(evaluated), JudgedRows.of_fit(fitted, validation), results["metric"]
-            ),
+            frontier=frontier,
             posterior=posterior,
             summary=_summary(parts),
             source={
                 "label": config.data.label_name,
-                "groups": list(parts.test.attributes.names),
+                "groups": list(attributes.names),
                 "missing": [],
                 "values": [],
                 "data": config.data.dataset,
@@ -153,6 +155,9 @@ def train_run(
             feature_names=parts.test.encoder.names if parts.test.encoder else (),
             proxies=parts.test.u_encoder,
             scores=scores,
+            members=judge_members(
+                judged, parts.test.classes, attributes.group_names, unfair_member(frontier)
+            ),
         )
         about = {
             CONFIG: _config_text(config, device),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from pyro_fairvae.auditing import Audit, NumberAudit, audit, audit_numbers
+from pyro_fairvae.auditing.members import judge_number_members, unfair_member, with_members
+from pyro_fairvae.auditing.survey_design import SurveyDesign, code_clusters
 from pyro_fairvae.base.documents import sealed_content
 from pyro_fairvae.base.errors import InputError, require
 from pyro_fairvae.base.files import check_replaceable, json_text
@@ -19,7 +21,8 @@ from pyro_fairvae.base.folders import alone_in
 from pyro_fairvae.base.messages import printable
 from pyro_fairvae.base.ranks import current
 from pyro_fairvae.base.seeds import check_seed
-from pyro_fairvae.data.coded_columns import is_missing
+from pyro_fairvae.data.coded_columns import code_groups, is_missing
+from pyro_fairvae.data.number_labels import numbers_of_label
 from pyro_fairvae.data.row_weights import row_weights
 from pyro_fairvae.data.splits import random_share
 from pyro_fairvae.data.table_encoder import check_names, names_of
@@ -289,10 +292,65 @@ def _audit_held_out(
         return None
     try:
         if isinstance(model, FairSSVAERegressor):
-            return audit_numbers(
-                label, model.predict(features), groups, attributes=model.attributes_, sample_weight=weights
-            )
-        return audit(label, model.predict(features), groups, X=features, model=model, sample_weight=weights)
+            return audit_of_predictor(model, features, label, groups, sample_weight=weights)
+        found = audit(label, model.predict(features), groups, X=features, model=model, sample_weight=weights)
+        found = audit_with_members(found, model, features, weights)
     except InputError as reason:
         say(f"The held-out rows could not be audited: {reason}")
         return None
+    try:
+        return replace(found, by_gamma=found.sensitivity())
+    except InputError:  # no two groups can be compared
+        return found
+
+
+def audit_with_members(
+    found: Audit,
+    model: FairSSVAEClassifier | FairDecisions,
+    features: pd.DataFrame,
+    sample_weight: pd.Series | None = None,
+) -> Audit:
+    """An audit of a model's decisions, together with those of its other members about the same rows."""
+    if not model.knows_groups_:
+        return found
+    weight = row_weights(sample_weight, len(features))
+    if weight is not None:
+        features = features[weight > 0]
+    against = unfair_member(model.frontier_)
+    return with_members(found, model.predict_members(features), against, model.selected_)
+
+
+def audit_of_predictor(
+    model: FairSSVAERegressor,
+    features: pd.DataFrame,
+    outcomes: pd.Series,
+    groups: pd.DataFrame,
+    own_groups: bool = True,
+    confidence: float = 0.9,
+    sample_weight: pd.Series | None = None,
+    clusters: pd.Series | None = None,
+) -> NumberAudit:
+    """An audit of a model's predictions, together with those of its other members about the same rows.
+
+    ``own_groups``: the groups are those that the model was fitted to.
+    """
+    attributes = model.attributes_ if own_groups and model.knows_groups_ else None
+    every = model.predict_members(features)
+    found = audit_numbers(
+        outcomes, every[model.selected_], groups, attributes=attributes, confidence=confidence,
+        sample_weight=sample_weight, clusters=clusters,
+    )  # fmt: skip
+    weight = row_weights(sample_weight, len(features))
+    design = SurveyDesign(weight, None if clusters is None else code_clusters(clusters, len(features)))
+    stated = code_groups(groups, (), attributes)
+    members = judge_number_members(
+        every,
+        numbers_of_label(outcomes),
+        stated.codes,
+        stated.attributes.group_names,
+        unfair_member(model.frontier_),
+        confidence,
+        model.selected_,
+        design,
+    )
+    return replace(found, members=members)

@@ -18,7 +18,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from pyro_fairvae import FairDecisions
 from pyro_fairvae.base.errors import InputError
-from tests.support.user_tables import inexact_weights
+from pyro_fairvae.estimator.table_classifier import OneClassWarning
+from tests.support.user_tables import inexact_weights, tiny
 
 RATES = {"f": 0.6, "m": 0.3}
 
@@ -159,3 +160,18 @@ def test_without_groups_decisions_are_those_of_the_classifier() -> None:
     assert model.predict(X).tolist() == model.classes_[model.predict_proba(X).argmax(1)].tolist()
     with pytest.raises(InputError, match="knows no groups"):
         model.select(max_disparity=0.1)
+
+
+def test_a_fit_that_gives_everybody_one_class_warns() -> None:
+    draw = np.random.default_rng(0)
+    X = pd.DataFrame({"x": draw.normal(size=300)})
+    sex = np.where(draw.random(300) < 0.4, None, draw.choice(["f", "m"], 300))
+    rare = np.where(np.arange(300) % 100 == 0, "yes", "no")
+    with pytest.warns(OneClassWarning, match="gives everybody one class: no for all 45 rows"):
+        tiny(lambdas=(0.0, 1.0)).fit(X, rare, sex)
+    with pytest.warns(OneClassWarning, match="no for all 300 rows"):
+        FairDecisions(LogisticRegression(), targets=(0.2,)).fit(X, rare, sex)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OneClassWarning)
+        often = np.where(X["x"] + draw.normal(0, 0.3, 300) > 0, "yes", "no")
+        FairDecisions(LogisticRegression(), targets=(0.2,)).fit(X, often, sex)

@@ -17,7 +17,10 @@ from pyro_fairvae.report import write_model_page
 from tests.support.browser import NASTY, Reader, assert_self_contained, opened
 from tests.support.user_tables import made_table, tiny
 
-SECTIONS = ["The frontier", "Who withholds", "Audit", "Figures for regulators", "Data", "Limits of use"]
+SECTIONS = [
+    "Choose a member", "The frontier", "Who withholds", "Audit", "Figures for regulators", "Sensitivity",
+    "Data", "Use and limits",
+]  # fmt: skip
 MONEY = "$0_{ to $50"  # what a formula would choke on
 WIDE = "w" * 200
 
@@ -68,8 +71,8 @@ def test_page_is_well_formed_and_accessible(page: Path) -> None:
     assert len(reader.of("img")) == 2
     for image in reader.of("img"):
         assert len(image["alt"] or "") > 40
-    assert len(reader.of("table")) == len(reader.of("caption")) == 10
-    assert all(head["scope"] in ("row", "col") for head in reader.of("th"))
+    assert len(reader.of("table")) == len(reader.of("caption")) == 10 + 1 + 5  # of the slider: rates, gains
+    assert all(head["scope"] in ("row", "col", "rowgroup") for head in reader.of("th"))
     ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
 
@@ -140,7 +143,11 @@ def test_pages_with_little_to_say(tmp_path: Path) -> None:
     write_model_page(path, stored_model(model, model.fit_), None, "model")
     said = " ".join(text for _, text in Reader(path.read_text()).texts)
     assert "designed to be fair to no group" in said
-    assert "No rows were audited. To audit new rows: fairvae audit model DATA" in said
+    assert "No rows were audited. What is missing until then" in said
+    assert "To audit new rows:" in said
+    assert "fairvae audit model DATA --sensitivity --out model/audit.json" in said
+    assert "The model has one member" in said
+    assert "no rates by group" in said
     assert "Fitted in Python." in said
     assert lines_of(path, "Members to choose from")[1][2:4] == ["–", "–"]
     model.frontier_["error"] = np.nan

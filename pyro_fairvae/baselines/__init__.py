@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.baselines.as_printed import fit_as_printed
 from pyro_fairvae.baselines.fairda import fit_fairda
 from pyro_fairvae.baselines.fairrf import fit_fairrf
 from pyro_fairvae.baselines.interface import Classifier, Method, Task
@@ -42,6 +43,12 @@ _METHODS = (
     Method("fair_ssvae", "Fair-SS-VAE", fit_library(), RISK, cost=4, **IN_PAPER, **AT_ZERO),
     Method("ss_vae", "SS-VAE (λ = 0)", fit_library(), (0.0,), cost=5.6, **IN_PAPER, **FREE),
     Method("vanilla", "vanilla risk", fit_library(VANILLA), RISK, cost=4, **IN_PAPER, **AT_ZERO),
+    # The paper's method, piece by piece as it is printed, with its own trunk.
+    Method("as_printed", "the paper's method as printed", fit_as_printed(), RISK, cost=6,
+           plain="ss_vae_as_printed"),
+    Method("ss_vae_as_printed", "SS-VAE as printed", fit_as_printed(), (0.0,), cost=3, **FREE),
+    Method("as_printed_vanilla", "vanilla risk as printed", fit_as_printed(vanilla=True), RISK,
+           cost=8, plain="ss_vae_as_printed"),
     # The methods that the paper compares with.
     Method("mfd_gty_gta", "MFD (true y, true a)", fit_mfd("gty_gta"), MMD, cost=3, **TOLD, **FREE),
     Method("mfd_gty_randa", "MFD (true y, random a)", fit_mfd("gty_randa"), MMD, cost=3, **TOLD, **FREE),

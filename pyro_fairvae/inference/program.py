@@ -41,8 +41,8 @@ class Program:
             f"got {settings.prior_a}.",
         )
         require(
-            settings.fairness.labeller != "propagation" or channel_y.truthful,
-            "the labeller 'propagation' takes stated labels as certain: give a prior_y under which nobody "
+            not settings.fairness.propagates or channel_y.truthful,
+            f"the labeller {settings.fairness.labeller!r} takes stated labels as certain: give a prior_y under which nobody "
             f"misstates, such as truthful, got {settings.prior_y}.",
         )
         number = train.number

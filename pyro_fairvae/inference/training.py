@@ -174,8 +174,8 @@ def fit(
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
-        settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
-        "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
+        not settings.fairness.propagates or bool((train.y_obs < train.classes).any(-1).all()),
+        f"labeller={settings.fairness.labeller!r} needs stated labels, but train states none; use labeller='head'.",
     )
 
     def run_of(members: Sequence[int]) -> _Run:
@@ -363,7 +363,7 @@ class _Run:
     def _refresh_propagated_labels(self) -> None:
         """Propagate labels again, on the current features, where the schedule asks for it."""
         fairness = self.settings.fairness
-        if fairness.labeller != "propagation" or not any(self.lambdas):
+        if not fairness.propagates or not any(self.lambdas):
             return
         acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
         if not acts or (self.propagated_labels is not None and self.epoch % fairness.propagation_every):

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from pyro_fairvae.evaluation.measures import MEASURES
-from pyro_fairvae.studies.comparison import BETTER, WORSE, by_panel
+from pyro_fairvae.studies.comparison import by_panel
+from pyro_fairvae.studies.resplits import BETTER, WORSE
 
 INFORMED = "†"
 INFORMED_MEANS = f"{INFORMED} trained on values that are hidden from the others"

@@ -16,7 +16,8 @@ from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.data import LEVELS
 from pyro_fairvae.report.comparison import INFORMED_MEANS, metric_title, named, percent
 from pyro_fairvae.report.figures import COLOURS, bare_axes, blank_figure, write_figure
-from pyro_fairvae.studies.comparison import ALIKE, BETTER, OURS, WORSE, by_panel, frontier
+from pyro_fairvae.studies.comparison import OURS, by_panel, frontier
+from pyro_fairvae.studies.resplits import ALIKE, BETTER, WORSE
 
 MARKERS = "osD^vP<X>ph"  # eleven, coprime to the number of colours
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1, 1, 1)))
@@ -222,21 +223,26 @@ def draw_hypervolumes(path: Path, table: pd.DataFrame) -> None:
     """Means and 95 % intervals of ``hypervolume_table`` by panel, a line for each method, the best on top."""
     require(not table.empty, "there are no hypervolumes to draw.")
     panels = {tuple(panel.values()): of_panel.sort_values("mean") for panel, of_panel in by_panel(table)}
-    rows = list(dict.fromkeys((dataset, group, metric) for dataset, group, _, metric in panels))
+    rows = list(
+        dict.fromkeys((dataset, group, metric, trunk) for dataset, group, _, metric, trunk in panels)
+    )
     levels = sorted(set(table["level"]), key=_order_of_level)
     lines = max(len(of_panel) for of_panel in panels.values())
     figure = blank_figure(max(6.5, 4.2 * len(levels)), 0.6 + len(rows) * (0.8 + 0.19 * lines))
     grid = figure.subplots(len(rows), len(levels), squeeze=False)
     several = len({row[:2] for row in rows}) > 1
-    for axes_of_row, (dataset, group, metric) in zip(grid, rows, strict=True):
+    trunks = len({row[-1] for row in rows}) > 1
+    for axes_of_row, (dataset, group, metric, trunk) in zip(grid, rows, strict=True):
         for axes, level in zip(axes_of_row, levels, strict=True):
-            of_panel = panels.get((dataset, group, level, metric))
+            of_panel = panels.get((dataset, group, level, metric, trunk))
             if of_panel is None:
                 axes.set_visible(False)
                 continue
             _draw_intervals(axes, of_panel)
             axes.set_title(
-                f"{dataset}, {group}, " * several + f"{metric_title(metric)}, {level}", fontsize=9, loc="left"
+                f"{dataset}, {group}, " * several + f"{metric_title(metric)}, {level}" + f", trunk {trunk}" * trunks,
+                fontsize=9,
+                loc="left",
             )
     grid[-1, len(levels) // 2].set_xlabel(
         "hypervolume (% of the box), mean over seeds and 95 % interval", fontsize=9

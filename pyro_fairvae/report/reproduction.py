@@ -26,11 +26,8 @@ from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
 from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, panels_in_words
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import (
-    ALIKE,
-    BETTER,
     OURS,
     PANEL,
-    WORSE,
     budget_table,
     by_panel,
     chosen_table,
@@ -39,6 +36,7 @@ from pyro_fairvae.studies.comparison import (
 )
 from pyro_fairvae.studies.recovery import recovery_lines, summary_lines
 from pyro_fairvae.studies.reproduction import Reproduction
+from pyro_fairvae.studies.resplits import ALIKE, BETTER, WORSE
 
 REPRODUCTION_PAGE = "report.html"
 

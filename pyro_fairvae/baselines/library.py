@@ -12,7 +12,11 @@ from pyro_fairvae.base.errors import require
 from pyro_fairvae.base.options import changed
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.learning import rows_with_label
+from pyro_fairvae.baselines.trees import targets_of
+from pyro_fairvae.boosting.scores import folds_of
+from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.settling import fit_to_targets
 from pyro_fairvae.inference.training import fit
 from pyro_fairvae.schema.observed import Observed
 
@@ -42,5 +46,26 @@ def fit_library(
     def fit_weights(task: Task, weights: Sequence[float]) -> Fit:
         settings = changed(task.settings, options or {})
         return fit(rows(task), task.validation, list(weights), settings, task.seed, task.device)
+
+    return fit_weights
+
+
+def fit_settled(rows: Callable[[Task], Observed] = all_rows) -> Callable[[Task, Sequence[float]], Fit]:
+    """The semi-supervised VAE without a risk, its decisions settled to targets, 1/w of the weights w > 0.
+
+    With the scores of boosted trees in the trunk, trees impute labels and groups; else networks of other folds.
+    """
+
+    def fit_weights(task: Task, weights: Sequence[float]) -> Fit:
+        targets, train = targets_of(weights), rows(task)
+        require(0 in weights, f"settled decisions have a member without a target: give weight 0, too, got {weights}.")
+        if not targets:
+            return fit(train, task.validation, [0.0] * len(weights), task.settings, task.seed, task.device)
+        fold = folds_of(train.to("cpu"), task.seed)
+        imputer = TreeImputer.learn(train.to("cpu"), fold, task.settings, task.seed, task.scores)
+        return fit_to_targets(
+            train, task.validation, targets, torch.from_numpy(fold).to(train.y_obs.device), task.settings,
+            task.seed, task.device, imputation=None if imputer is None else imputer.learned,
+        )  # fmt: skip
 
     return fit_weights

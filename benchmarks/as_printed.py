@@ -75,7 +75,11 @@ def main() -> None:
     shown = [[*names, "−log g(ỹ|x)", "error %"]]
     for line in means.sort_values("cross_entropy").to_dict("records"):
         shown.append(
-            [*(f"{line[name]:g}" for name in names), f"{line['cross_entropy']:.4f}", f"{100 * line['error']:.2f}"]
+            [
+                *(f"{line[name]:g}" for name in names),
+                f"{line['cross_entropy']:.4f}",
+                f"{100 * line['error']:.2f}",
+            ]
         )
     print(align(shown))
 

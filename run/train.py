@@ -104,8 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--preset", default="default", metavar="NAME",
-        help=f"options to start from: {', '.join(TRAIN_PRESETS)} (the paper's method, and its ablation); flags "
-        "and a file override it (default: default)",
+        help=f"options to start from: {', '.join(TRAIN_PRESETS)} (the paper's method, and its ablation); "
+        "flags and a file override it (default: default)",
     )  # fmt: skip
     how.add_argument(
         "--resume", action="store_true", help="continue from the checkpoint in --out, if there is one"

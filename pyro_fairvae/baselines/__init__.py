@@ -121,4 +121,4 @@ def register(method: Method) -> Method:
 for _method in _METHODS:
     register(_method)
 
-__all__ = ["METHODS", "Classifier", "Method", "Task", "register"]
+__all__ = ["METHODS", "RISK", "TARGETS", "Classifier", "Method", "Task", "register"]

@@ -5,12 +5,13 @@
           + \\lambda \\frac1N \\sum_{s=1}^N F(P_f, Z_s)
 
 with N = 100 draws Z of unstated labels from a Gaussian field P_g and of groups from q(a|x,ã), p(a) p(y), a
-Normal decoder, channels as points without a regulariser, a trunk of three layers, probabilities in F, λ from the
-first step, and decisions that are rounded. The ablation takes the gradient through the draws, too, by
+Normal decoder, channels as points without a regulariser, a trunk of three layers, probabilities in F, λ from
+the first step, and decisions that are rounded. The ablation takes the gradient through the draws, too, by
 straight-through Gumbel-softmax, and draws labels from g(y|x) P(ỹ|y).
 
 What the paper does not say is in ``CHOSEN``: found on validation rows of Adult for the SS-VAE, without
-the risk, as the paper does (``benchmarks/as_printed.py``); images have the weights of the library's own settings.
+the risk, as the paper does (``benchmarks/as_printed.py``); images have the weights of the library's own
+settings.
 ``docs/method.md`` has what remains open.
 """
 

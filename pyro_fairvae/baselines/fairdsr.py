@@ -1,10 +1,10 @@
 r"""FairDSR: fairness on the rows whose group is certain (Kenfack, Ebrahimi Kahou and Aïvodji 2024).
 
-1. A classifier of groups, self-ensembled: a student with dropout learns the stated groups, and to agree, on all
-   rows, with its teacher, the moving average of its own weights. The uncertainty of a row is the entropy of the
-   mean of PASSES predictions of the teacher with dropout, as a share of the largest one.
-2. A classifier of labels under a fairness risk over rows that state their group, and over those whose uncertainty
-   is at most the mean uncertainty of the rows that do not; the risk leaves the others out:
+1. A classifier of groups, self-ensembled: a student with dropout learns the stated groups, and to agree, on
+   all rows, with its teacher, the moving average of its own weights. The uncertainty of a row is the entropy
+   of the mean of PASSES predictions of the teacher with dropout, as a share of the largest one.
+2. A classifier of labels under a fairness risk over rows that state their group, and over those whose
+   uncertainty is at most the mean uncertainty of the rows that do not; the risk leaves the others out:
 
 .. math:: \min_f \; -\frac{1}{|L|} \sum_{i \in L} \log P_f(y_i|x_i) + \omega\,\mathrm{err}
           + \lambda\, \hat E(P_f; \{i : u_i \le \bar u\})

@@ -53,12 +53,16 @@ def fit_library(
 def fit_settled(rows: Callable[[Task], Observed] = all_rows) -> Callable[[Task, Sequence[float]], Fit]:
     """The semi-supervised VAE without a risk, its decisions settled to targets, 1/w of the weights w > 0.
 
-    With the scores of boosted trees in the trunk, trees impute labels and groups; else networks of other folds.
+    With the scores of boosted trees in the trunk, trees impute labels and groups; else networks of other
+    folds.
     """
 
     def fit_weights(task: Task, weights: Sequence[float]) -> Fit:
         targets, train = targets_of(weights), rows(task)
-        require(0 in weights, f"settled decisions have a member without a target: give weight 0, too, got {weights}.")
+        require(
+            0 in weights,
+            f"settled decisions have a member without a target: give weight 0, too, got {weights}.",
+        )
         if not targets:
             return fit(train, task.validation, [0.0] * len(weights), task.settings, task.seed, task.device)
         fold = folds_of(train.to("cpu"), task.seed)

@@ -3,21 +3,25 @@ r"""Calibration by three weak proxies (Zhu, Yao, Sun, Li and Liu 2023).
 Three weak classifiers of groups, each of a third of the columns, say Ã₁, Ã₂, Ã₃ of every row. Where they are
 independent given the group, the label y and the decision k of a plain classifier, how often they agree,
 
-.. math:: P(\tilde A_1 = i, \tilde A_2 = j, \tilde A_3 = l \,|\, y, k) = \sum_a p_a T_1(a, i) T_2(a, j) T_3(a, l),
+.. math:: P(\tilde A_1 = i, \tilde A_2 = j, \tilde A_3 = l \,|\, y, k)
+          = \sum_a p_a T_1(a, i) T_2(a, j) T_3(a, l),
 
-tells their transition matrices T and the shares p of groups, without a true group. Rates within cells of (y, k) are
-then calibrated: at the likeliest p and T the expected number of rows of group a is the sum of
+tells their transition matrices T and the shares p of groups, without a true group. Rates within cells of (y,
+k) are then calibrated: at the likeliest p and T the expected number of rows of group a is the sum of
 
-.. math:: P(a|\tilde a_1, \tilde a_2, \tilde a_3, y, k) \propto p_a T_1(a, \tilde a_1) T_2(a, \tilde a_2) T_3(a, \tilde a_3)
+.. math:: P(a|\tilde a_1, \tilde a_2, \tilde a_3, y, k)
+          \propto p_a T_1(a, \tilde a_1) T_2(a, \tilde a_2) T_3(a, \tilde a_3)
 
 over rows, which is what inverting T gives, without negative shares. The source calibrates metrics; here a
-classifier is trained under the calibrated risk, as :mod:`.penalised` has it. Groups that are stated count as they are.
+classifier is trained under the calibrated risk, as :mod:`.penalised` has it. Groups that are stated count as
+they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -70,10 +74,11 @@ def weak_proxies(task: Task) -> np.ndarray:
     x, a_obs = train.x.cpu().numpy(), train.a_obs.cpu().numpy()
     stated = a_obs < train.groups
     require(
-        len(set(a_obs[stated])) > 1, "fewer than two groups are stated, so that no proxy of groups can be learned."
+        len(set(a_obs[stated])) > 1,
+        "fewer than two groups are stated, so that no proxy of groups can be learned.",
     )
     starts = [*range(columns.numbers), *(columns.numbers + np.cumsum([0, *columns.blocks])).tolist()]
-    places = [np.arange(low, high) for low, high in zip(starts[:-1], starts[1:], strict=True)]
+    places = [np.arange(low, high) for low, high in pairwise(starts)]
     said = []
     for number in range(PROXIES):
         own = StandardScaler().fit_transform(x[:, np.concatenate(places[number::PROXIES])])
@@ -83,9 +88,7 @@ def weak_proxies(task: Task) -> np.ndarray:
     return np.stack(said, axis=1)
 
 
-def calibrated_groups(
-    said: np.ndarray, labels: np.ndarray, decided: np.ndarray, groups: int
-) -> np.ndarray:
+def calibrated_groups(said: np.ndarray, labels: np.ndarray, decided: np.ndarray, groups: int) -> np.ndarray:
     """P(a | what proxies say, y, k) of rows, (rows, groups)."""
     found = np.empty((len(said), groups))
     for y in np.unique(labels):

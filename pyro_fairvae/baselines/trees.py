@@ -2,12 +2,15 @@ r"""Boosted trees for labels and groups, and three ways to make their decisions 
 
 They have no trunk, so they are the same beside every one.
 
-``fit_trees_settled``    decisions adjusted by P(y, a|x) and settled to targets (:mod:`pyro_fairvae.decisions.targets`):
+``fit_trees_settled``    decisions adjusted by P(y, a|x) and settled to targets
+(:mod:`pyro_fairvae.decisions.targets`):
                          ``FairDecisions`` in the interface of this room. The weight w > 0 of a member is 1/ε.
-``fit_trees_thresholds`` post-processing (Hardt, Price and Srebro 2016): a threshold on P(y|x) for each group of
-                         argmax P(a|x), which minimise error + λF on training rows. Labels and groups that are not
-                         stated are guessed, as if they were certain.
-``fit_trees_reduced``    Fairlearn's exponentiated gradient (:mod:`.reductions`) on all rows, with such guesses.
+``fit_trees_thresholds`` post-processing (Hardt, Price and Srebro 2016): a threshold on P(y|x) for each group
+of
+                         argmax P(a|x), which minimise error + λF on training rows. Labels and groups that are
+                         not stated are guessed, as if they were certain.
+``fit_trees_reduced``    Fairlearn's exponentiated gradient (:mod:`.reductions`) on all rows, with such
+guesses.
 
 Trees are cross-fitted: no row is guessed or judged by trees that were grown on it.
 """
@@ -74,7 +77,9 @@ def targets_of(weights: Sequence[float]) -> list[float]:
 def risk_of_rates(task: Task) -> ComposedRisk:
     """The risk of the task, which must be a function of rates."""
     risk = task.settings.fairness.chosen()
-    require(isinstance(risk, ComposedRisk), f"the risk {task.settings.fairness.risk!r} is no function of rates.")
+    require(
+        isinstance(risk, ComposedRisk), f"the risk {task.settings.fairness.risk!r} is no function of rates."
+    )
     assert isinstance(risk, ComposedRisk)
     return risk
 
@@ -94,9 +99,12 @@ def fit_trees_settled(task: Task, weights: Sequence[float]) -> TreeClassifier:
     inputs = tree_inputs(_features(train.x), train.columns)
     label = recalibrated_labels(scores.labels.out_of_fold(inputs, fold), recalibration)
     found = imputed(label, imputer.labels, imputer.groups, train, fold)
-    parts = (found.label, found.cells, found.joint, found.label_given, np.array(targets))
+    scored, cells, joint, given = (
+        torch.from_numpy(part) for part in (found.label, found.cells, found.joint, found.scoredgiven)
+    )
     none = np.zeros((1, train.classes, train.classes, train.groups))
-    settled = settle(*map(torch.from_numpy, parts[:4]), risk, torch.from_numpy(parts[4])) if targets else None
+    aims = torch.tensor(targets, dtype=torch.float64)
+    settled = settle(scored, cells, joint, given, risk, aims) if targets else None
     nu = none if settled is None else np.concatenate([none, settled.adjustment.numpy()])
     of_member = [0 if weight == 0 else 1 + targets.index(1 / weight) for weight in weights]
     grouper = imputer.groups.trees
@@ -156,7 +164,9 @@ class Guessed:
 def guessed_by_trees(task: Task) -> Guessed:
     """Labels and groups that are not stated, by trees that were not grown on the row."""
     train = on_cpu(task).train
-    require(bool((train.a_obs < train.groups).any()), "no row states its group, so that no tree can guess one.")
+    require(
+        bool((train.a_obs < train.groups).any()), "no row states its group, so that no tree can guess one."
+    )
     assert isinstance(train.columns, Columns)
     fold = folds_of(train, task.seed)
     scores = BoostedScores.learn(train, fold, task.seed)
@@ -188,5 +198,3 @@ def _features(x: object) -> Tensor:
 
 def _silent(words: str) -> None:
     """No progress in words."""
-
-

@@ -42,8 +42,8 @@ class Program:
         )
         require(
             not settings.fairness.propagates or channel_y.truthful,
-            f"the labeller {settings.fairness.labeller!r} takes stated labels as certain: give a prior_y under which nobody "
-            f"misstates, such as truthful, got {settings.prior_y}.",
+            f"the labeller {settings.fairness.labeller!r} takes stated labels as certain: give a prior_y "
+            f"under which nobody misstates, such as truthful, got {settings.prior_y}.",
         )
         number = train.number
         check_number(train, settings)

@@ -175,7 +175,8 @@ def fit(
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
         not settings.fairness.propagates or bool((train.y_obs < train.classes).any(-1).all()),
-        f"labeller={settings.fairness.labeller!r} needs stated labels, but train states none; use labeller='head'.",
+        f"labeller={settings.fairness.labeller!r} needs stated labels, but train states none; "
+        "use labeller='head'.",
     )
 
     def run_of(members: Sequence[int]) -> _Run:

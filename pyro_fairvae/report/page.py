@@ -38,6 +38,8 @@ a { color: var(--link); }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; list-style: none; }
 nav a { display: inline-block; padding: .25rem 0; }
 figure { margin: 1.5rem 0; }
+figure.narrow { display: inline-block; width: min(100%%, 390px); margin: .5rem 1rem .5rem 0;
+  vertical-align: top; }
 figure img { display: block; max-width: 100%%; height: auto; background: #fff; border-radius: 4px; }
 figure img.large { max-width: none; width: 110rem; }
 figcaption, .note { color: var(--quiet); font-size: .9rem; }
@@ -111,11 +113,15 @@ for (const picture of document.querySelectorAll("figure img")) {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure from an SVG or PNG file; ``alt`` is its alternative text."""
+    """A figure from an SVG or PNG file; ``alt`` is its alternative text.
+
+    ``narrow`` ones stand beside each other where there is room.
+    """
 
     path: Path
     alt: str
     caption: str
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,8 +221,9 @@ def _picture(picture: Picture) -> str:
         content = base64.b64encode(picture.path.read_bytes()).decode()
     except OSError as reason:
         raise InputError(f"cannot read the figure {picture.path}: {reason.strerror}.") from reason
+    opening = '<figure class="narrow">' if picture.narrow else "<figure>"
     return (
-        '<figure>\n<div class="scroll">'
+        f'{opening}\n<div class="scroll">'
         f'<img src="data:{kind};base64,{content}" alt="{escape(picture.alt)}">'
         f"</div>\n<figcaption>{escape(picture.caption)}</figcaption>\n</figure>"
     )

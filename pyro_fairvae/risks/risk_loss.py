@@ -97,8 +97,8 @@ class RiskSettings:
     )
     labeller: str = option(
         "head",
-        "P_g, unstated labels: head, propagation (a Gaussian field on a graph of nearest neighbours, times the "
-        "odds of stating nothing), or propagation_as_printed (the field alone, as in the paper)",
+        "P_g, unstated labels: head, propagation (a Gaussian field on a graph of nearest neighbours, times "
+        "the odds of stating nothing), or propagation_as_printed (the field alone, as in the paper)",
     )
     imputation: str = option(
         "auto",

@@ -1,8 +1,8 @@
 """Methods compared by their trade-offs of error against disparity, over repeated splits.
 
 ``results`` has a line for each panel, method, seed and trade-off weight; a panel is a data set, a group, a
-level of missingness, a metric and a trunk. All figures are of the test part; less is better. Intervals and tests
-allow for the overlap of splits (:mod:`.resplits`), ``overlap`` in the results.
+level of missingness, a metric and a trunk. All figures are of the test part; less is better. Intervals and
+tests allow for the overlap of splits (:mod:`.resplits`), ``overlap`` in the results.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from pyro_fairvae.studies.resplits import (
+    BETTER,
     LEVEL_OF_TESTS,
     OVERLAP,
+    WORSE,
     Paired,
     half_width,
     holm,
@@ -303,3 +305,46 @@ def frontier(own: pd.DataFrame) -> pd.DataFrame:
     ]
     means = pd.DataFrame(lines)
     return means.assign(optimal=pareto(means[["error", "disparity"]]))
+
+
+def attained(own: pd.DataFrame, disparities: ArrayLike) -> pd.DataFrame:
+    """The least error of one method in one panel at most at each disparity: means over seeds, with intervals.
+
+    The constant classifier, whose disparity is 0, counts, so that the area between the mean and its error, as
+    a share of the box, is the mean hypervolume.
+    """
+    grid = np.asarray(disparities, dtype=float)
+    curves = []
+    for _, points in own.groupby("seed"):
+        error, disparity = (points[name].to_numpy(dtype=float) for name in ("error", "disparity"))
+        within = disparity[:, None] <= grid
+        least = np.where(within, error[:, None], np.inf).min(0)
+        curves.append(np.minimum(least, float(points["constant_error"].iloc[0])))
+    stacked = np.array(curves)
+    half = [half_width(column, overlap_of(own)) for column in stacked.T]
+    return pd.DataFrame({"disparity": grid, "error": stacked.mean(0), "half_width": half})
+
+
+def wins_table(volumes: pd.DataFrame, ours: str = OURS) -> pd.DataFrame:
+    """For each other method: in how many panels ours has the larger mean, and how many tests found a
+    difference.
+
+    ``volumes`` is a :func:`hypervolume_table`; one table for each trunk.
+    """
+    lines = []
+    others = volumes[(volumes["method"] != ours) & volumes["difference"].notna()]
+    for (trunk, method), own in others.groupby(["trunk", "method"], sort=False):
+        lines.append(
+            {
+                "trunk": trunk,
+                "method": method,
+                "label": own["label"].iloc[0],
+                "informed": bool(own["informed"].iloc[0]),
+                "panels": len(own),
+                "ahead": int((own["difference"] > 0).sum()),
+                "better": int((own["verdict"] == BETTER).sum()),
+                "worse": int((own["verdict"] == WORSE).sum()),
+                "difference": float(own["difference"].mean()),
+            }
+        )
+    return pd.DataFrame(lines)

@@ -41,6 +41,7 @@ from pyro_fairvae.studies.jobs import Left, Outcome, duration, kept_outcomes, ru
 from pyro_fairvae.studies.joint_fits import JointFit, rates
 from pyro_fairvae.studies.pools import BACKENDS, Job
 from pyro_fairvae.studies.resplits import OVERLAP
+from pyro_fairvae.studies.results_file import Tables, about
 
 COMPARED = tuple(name for name, measure in MEASURES.items() if measure.compared)
 
@@ -187,6 +188,18 @@ class Reproduction:
     faces: dict[str, Faces]  # for images, by group, from the first job of the group that has some
     failures: list[dict[str, str]]
 
+    @property
+    def tables(self) -> Tables:
+        """Results, failures, settings and versions as :func:`.store_tables` takes them."""
+        dataset = self.config.dataset
+        found = {
+            "results": self.results,
+            "recovery": self.recovery,
+            "failures": pd.DataFrame([{"dataset": dataset} | line for line in self.failures]),
+            "about": about(dataset, asdict(self.config) | self.environment),
+        }
+        return {name: table for name, table in found.items() if len(table)}
+
 
 def reproduce(
     config: ReproduceConfig,
@@ -244,7 +257,10 @@ def gather(config: ReproduceConfig, outcomes: Sequence[Outcome], device: str = "
         if len(records) == len(jobs):
             lines += result_lines(config, panel, records, sum(outcome.seconds for outcome in of_panel))
     first = {
-        job.key for panel in panels_of(config) if panel[5] == config.trunks[0] for job in jobs_of(config, panel)
+        job.key
+        for panel in panels_of(config)
+        if panel[5] == config.trunks[0]
+        for job in jobs_of(config, panel)
     }
     recovered = [
         line
@@ -271,7 +287,7 @@ Panel = tuple[str, str, str, str, int, str]  # group, level, metric, method, see
 
 
 def panels_of(config: ReproduceConfig) -> list[Panel]:
-    """Each method's part of each panel: main methods everywhere with the first trunk, else as ``others_at``."""
+    """Each method's part of each panel: main methods everywhere with the first trunk, else at some levels."""
     every = product(
         config.all_groups,
         config.levels,
@@ -356,8 +372,14 @@ def cost_of(method: Method, weights: int) -> float:
 
 def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = None) -> dict[str, Any]:
     """Train a method on a split, then evaluate it; the test part is read only after training."""
+    return run_method(METHODS[job["method"]], job, device, data_dir)
+
+
+def run_method(
+    method: Method, job: dict[str, Any], device: str = "cpu", data_dir: Path | None = None
+) -> dict[str, Any]:
+    """The same for a method that need not be in the registry."""
     skip_validation()
-    method = METHODS[job["method"]]
     names = ("dataset", "label", "group", "rows", "side")
     data = DataConfig(**{name: job[name] for name in names}, level=job["level"] or LEVEL_OF_ALL)
     table = data.table(job["seed"], data_dir)
@@ -365,8 +387,8 @@ def run_job(job: dict[str, Any], device: str = "cpu", data_dir: Path | None = No
     recorded = split(table, data.missingness(), job["seed"])
     truth = split_complete(table, job["seed"])["train"] if method.informed else None
     if method.complete and truth is not None:
-        known = (torch.from_numpy(codes) for codes in (truth.y, truth.a))
-        recorded = replace(recorded, train=replace(recorded.train, **dict(zip(("y_obs", "a_obs"), known))))
+        y, a = torch.from_numpy(truth.y), torch.from_numpy(truth.a)
+        recorded = replace(recorded, train=replace(recorded.train, y_obs=y, a_obs=a))
     parts, scores = for_trunk(recorded, settings, job["seed"])
     fitted = method.fit(
         Task(parts.train, parts.validation, settings, job["seed"], device, truth, scores), job["weights"]
@@ -401,21 +423,31 @@ def result_lines(
     """A line for each weight of a method's part of a panel."""
     group, level, metric, name, seed, trunk = panel
     method = METHODS[name]
+    common = {
+        "dataset": config.dataset,
+        "group": group,
+        "level": level,
+        "metric": metric,
+        "trunk": trunk,
+        "method": name,
+        "label": method.label,
+        "informed": method.informed,
+        "paper": method.paper,
+        "main": method.main,
+        "seed": seed,
+    }
+    return measured_lines(common, records, metric, seconds)
+
+
+def measured_lines(
+    common: dict[str, Any], records: Sequence[dict[str, Any]], metric: str, seconds: float
+) -> list[dict[str, Any]]:
+    """A line for each member of some jobs, with what is common to them."""
     members = [member for record in records for member in record["judged"][metric]["members"]]
     selected = select([member["lambda"] for member in members], [member["val"] for member in members], metric)
     return [
-        {
-            "dataset": config.dataset,
-            "group": group,
-            "level": level,
-            "metric": metric,
-            "trunk": trunk,
-            "method": name,
-            "label": method.label,
-            "informed": method.informed,
-            "paper": method.paper,
-            "main": method.main,
-            "seed": seed,
+        common
+        | {
             "weight": member["lambda"],
             "selected": k == selected,
             "val_error": member["val"]["error"],

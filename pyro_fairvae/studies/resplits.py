@@ -1,14 +1,14 @@
 r"""Tests and intervals over repeated splits of one data set.
 
-Splits of the same rows are not independent: their training parts share rows, and so do their test parts, so that
-the mean over J splits varies more than s²/J. Nadeau and Bengio (2003) correct the variance of a mean of
+Splits of the same rows are not independent: their training parts share rows, and so do their test parts, so
+that the mean over J splits varies more than s²/J. Nadeau and Bengio (2003) correct the variance of a mean of
 differences d to
 
 .. math:: \widehat{\mathrm{Var}}(\bar d) = \left( \frac1J + \rho \right) s^2, \qquad
           \rho = n_\mathrm{test} / n_\mathrm{train},
 
-with the t distribution of J − 1 degrees of freedom. It does not fall below ρ s², however many splits there are: a
-data set tells only so much. ρ = 0 is the usual test, which rejects too often (``benchmarks/resplits.py``).
+with the t distribution of J − 1 degrees of freedom. It does not fall below ρ s², however many splits exist:
+a data set tells only so much. ρ = 0 is the usual test, which rejects too often (``benchmarks/resplits.py``).
 """
 
 from __future__ import annotations

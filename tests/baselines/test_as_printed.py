@@ -49,9 +49,7 @@ def test_the_objective_is_the_printed_one(parts: Splits) -> None:
     for name in (*program.guide.channel_a.sites, *program.guide.channel_y.sites, "pi_a", "pi_y"):
         torch.nn.init.normal_(getattr(program.guide.sites, name))
     lambdas = torch.tensor([0.0, WEIGHT], dtype=torch.float64)
-    fair = FairELBO(
-        table.rows, lambdas, RiskLoss(many.fairness), many.objective_weights, many.schedule
-    )
+    fair = FairELBO(table.rows, lambdas, RiskLoss(many.fairness), many.objective_weights, many.schedule)
     field = torch.rand(2, table.rows, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     field = field / field.sum(-1, keepdim=True)
     stated = table.y_obs < 2
@@ -65,7 +63,9 @@ def test_the_objective_is_the_printed_one(parts: Splits) -> None:
     of_objective = sum(part for name, part in parts_found.items() if name != "imputer")
     z = run.guide_trace.nodes["z"]["value"].detach()
     plain = printed_without_risk(program, table, z)
-    expected = plain + lambdas.numpy() * np.array([expected_risk(program, table, field[k], k) for k in (0, 1)])
+    expected = plain + lambdas.numpy() * np.array(
+        [expected_risk(program, table, field[k], k) for k in (0, 1)]
+    )
     error = WEIGHT * float(found.risk.standard_error[1])
     assert float(of_objective[0]) == pytest.approx(expected[0], abs=1e-9)
     assert float(of_objective[1]) == pytest.approx(expected[1], abs=4 * error)
@@ -99,9 +99,7 @@ def printed_without_risk(program: Program, table: Observed, z: Tensor) -> np.nda
         of_a, of_y = channels(program, k)
         seen = outputs(program, table, k)
         sites = program.guide.sites
-        pi_a, pi_y = (
-            np.exp(getattr(sites, name)[k, 0].detach().numpy()) for name in ("pi_a", "pi_y")
-        )
+        pi_a, pi_y = (np.exp(getattr(sites, name)[k, 0].detach().numpy()) for name in ("pi_a", "pi_y"))
         pi_a, pi_y = pi_a / pi_a.sum(), pi_y / pi_y.sum()
         scale = program.model.log_scale[k, 0].exp().detach().numpy()
         decoder = program.model.decoder

@@ -22,9 +22,7 @@ from pyro_fairvae.boosting.tree_inputs import tree_inputs
 from pyro_fairvae.data import Missingness, Splits, split, split_complete, synthetic
 from pyro_fairvae.inference.settings import Settings
 
-SETTINGS = build(
-    Settings, {"hidden": 16, "layers": 1, "pieces": 0, "epochs": 3, "batch": 256, "lr": 5e-3}
-)
+SETTINGS = build(Settings, {"hidden": 16, "layers": 1, "pieces": 0, "epochs": 3, "batch": 256, "lr": 5e-3})
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,9 @@ def test_three_proxies_recover_true_rates(groups: int) -> None:
     a = rng.choice(groups, rows, p=shares)
     y = (rng.random(rows) < 0.3 + 0.2 * a / groups).astype(int)
     decided = (rng.random(rows) < 0.2 + 0.4 * y + 0.25 * a / groups).astype(int)
-    matrices = np.stack([rng.dirichlet(np.full(groups, 4.0) + 30 * np.eye(groups)[g], 3) for g in range(groups)], 1)
+    matrices = np.stack(
+        [rng.dirichlet(np.full(groups, 4.0) + 30 * np.eye(groups)[g], 3) for g in range(groups)], 1
+    )
     said = np.stack([[rng.choice(groups, p=of[g]) for g in a] for of in matrices], axis=1)
     found = Consensus.learn(said, groups)
     np.testing.assert_allclose(found.shares, np.bincount(a, minlength=groups) / rows, atol=0.03)
@@ -90,7 +90,8 @@ def test_three_proxies_recover_true_rates(groups: int) -> None:
     for label in range(2):
         inside = y == label
         true, naive = (
-            np.array([decided[inside & (group == g)].mean() for g in range(groups)]) for group in (a, said[:, 0])
+            np.array([decided[inside & (group == g)].mean() for g in range(groups)])
+            for group in (a, said[:, 0])
         )
         calibrated = (mass[inside] * decided[inside, None]).sum(0) / mass[inside].sum(0)
         assert np.abs(calibrated - true).max() < 0.03

@@ -123,9 +123,7 @@ def test_the_run_without_risk_says_who_withholds() -> None:
 
 def test_the_plan_grows_with_the_grid_and_learns_from_records(tmp_path: Path) -> None:
     methods = {"methods": "fairda,reweighting"}
-    one, many = (
-        plan(build(ReproduceConfig, SMALL | methods | {"seeds": seeds}), 1) for seeds in (1, 40)
-    )
+    one, many = (plan(build(ReproduceConfig, SMALL | methods | {"seeds": seeds}), 1) for seeds in (1, 40))
     assert 10 * one.seconds < many.seconds
     assert many.lines["jobs"].tolist() == [40, 40]
     assert not many.lines["recorded"].any()

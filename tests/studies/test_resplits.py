@@ -57,7 +57,6 @@ def test_equal_methods_are_told_apart_in_at_most_one_panel_of_twenty() -> None:
     assert wrong / panels < 0.05 + 3 * np.sqrt(0.05 * 0.95 / panels)
 
 
-
 def test_the_correction_adds_the_overlap_to_the_variance() -> None:
     """J = 4 and ρ = 1/4: the variance of the mean is twice the usual one."""
     ours, theirs = pd.Series([0.3, 0.5, 0.2, 0.6]), pd.Series([0.1, 0.2, 0.15, 0.2])
@@ -70,7 +69,7 @@ def test_the_correction_adds_the_overlap_to_the_variance() -> None:
 
 
 def test_the_corrected_test_holds_its_level_where_splits_share_what_the_correction_says() -> None:
-    """Differences of equal methods whose covariance between splits is ρ of (1 + ρ), the correction's model."""
+    """Differences of equal methods whose covariance between splits is ρ of 1 + ρ, as the correction has."""
     rng, splits, sets = np.random.default_rng(0), 5, 2000
     share = OVERLAP / (1 + OVERLAP)
     common, own = rng.normal(size=(sets, 1)), rng.normal(size=(sets, splits))
@@ -103,6 +102,8 @@ def test_the_pairs_that_are_needed_are_the_fewest() -> None:
     assert power(0.01, 0.005, corrected) >= 0.8 > power(0.01, 0.005, corrected - 1)
     assert pairs_needed(0.01, 0.01) is None  # ρ s² alone is too much, however many splits
     assert pairs_needed(0.01, 0.0) == 2
-    assert pairs_needed(0.01, 0.005, level=0.005) is None or pairs_needed(0.01, 0.005, level=0.005) > corrected
+    assert (
+        pairs_needed(0.01, 0.005, level=0.005) is None or pairs_needed(0.01, 0.005, level=0.005) > corrected
+    )
     with pytest.raises(InputError, match="at least 2 pairs"):
         power(0.01, 0.01, 1)

@@ -49,7 +49,8 @@ def made_up_results(
                             lines.append(
                                 {
                                     "dataset": "adult", "group": group, "level": level, "metric": metric,
-                                    "trunk": "default", "method": method, "label": label, "informed": informed,
+                                    "trunk": "default", "method": method,
+                                    "label": label, "informed": informed,
                                     "paper": method in METHODS, "seed": seed, "weight": weight,
                                     "selected": weight == (0.0 if method == "ss_vae" else 0.8),
                                     "val_error": error + 0.001, "val_disparity": abs(disparity + 0.004),

@@ -100,7 +100,7 @@ def fit_trees_settled(task: Task, weights: Sequence[float]) -> TreeClassifier:
     label = recalibrated_labels(scores.labels.out_of_fold(inputs, fold), recalibration)
     found = imputed(label, imputer.labels, imputer.groups, train, fold)
     scored, cells, joint, given = (
-        torch.from_numpy(part) for part in (found.label, found.cells, found.joint, found.scoredgiven)
+        torch.from_numpy(part) for part in (found.label, found.cells, found.joint, found.label_given)
     )
     none = np.zeros((1, train.classes, train.classes, train.groups))
     aims = torch.tensor(targets, dtype=torch.float64)

@@ -36,7 +36,7 @@ MARKERS = "osD^vP<X>ph"  # eleven, coprime to the number of colours
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1, 1, 1)))
 LIMIT = 0.2  # disparity up to which frontiers are compared
 STEPS = 161  # of disparity along a frontier
-LABELS = 0.36  # share of the width that is for names
+LABELS = 0.39  # share of the width that is for names
 WRAPPED = 26  # characters of a name in a line
 NAMED_AT_MOST = 10  # methods whose ends are told in words
 
@@ -113,7 +113,7 @@ def draw_frontiers(
 
 
 def draw_every(path: Path, results: pd.DataFrame, ours: str = OURS) -> None:
-    """A small panel for each method: its frontier in black, with its band, before those of all others."""
+    """A small panel for each method: its frontier in black, with its band, before those of main methods."""
     panel = _one_panel(results)
     known = looks(results, ours)
     curves = _curves(results, list(known))
@@ -121,10 +121,12 @@ def draw_every(path: Path, results: pd.DataFrame, ours: str = OURS) -> None:
     figure = blank_figure(WIDTH, 0.55 + 1.45 * rows)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey=True).flatten()
     right, (low, high) = _ranges(curves, results)
+    grey = main_methods(results, ours)["method"].unique()
+    thin = [_thinned(curve) for name, curve in curves.items() if name in grey]
     for axes in grid[len(curves) :]:
         axes.set_visible(False)
     for axes, (name, curve) in zip(grid, curves.items(), strict=False):
-        for other in curves.values():
+        for other in thin:
             axes.plot(100 * other["disparity"], 100 * other["error"], color="0.85", linewidth=0.7, zorder=1)
         x, y, half = (100 * curve[column] for column in ("disparity", "error", "half_width"))
         axes.fill_between(x, y - half, y + half, color="black", alpha=0.15, linewidth=0)
@@ -174,10 +176,24 @@ def _title(panel: dict[str, Any]) -> str:
     return f"{panel['dataset']}, {panel['group']}: {metric_title(panel['metric'])}, {level_title(panel)}"
 
 
+def main_methods(results: pd.DataFrame, ours: str) -> pd.DataFrame:
+    """The lines of main methods, and of ours; all of them where none is said to be a main one."""
+    if "main" not in results:
+        return results
+    return results[results["main"].astype(bool) | (results["method"] == ours)]
+
+
 def _curves(results: pd.DataFrame, methods: Sequence[str]) -> dict[str, pd.DataFrame]:
     grid = np.linspace(0, LIMIT, STEPS)
     by_method = {name: results[results["method"] == name] for name in methods}
     return {name: attained(own, grid) for name, own in by_method.items() if len(own)}
+
+
+def _thinned(curve: pd.DataFrame) -> pd.DataFrame:
+    """The ends of the stretches along which the error is the same; lines through them are the same."""
+    error = curve["error"].to_numpy()
+    moves = np.diff(error, prepend=np.inf, append=np.inf) != 0
+    return curve[moves[:-1] | moves[1:]]
 
 
 def _ranges(curves: dict[str, pd.DataFrame], results: pd.DataFrame) -> tuple[float, tuple[float, float]]:
@@ -191,8 +207,7 @@ def _ranges(curves: dict[str, pd.DataFrame], results: pd.DataFrame) -> tuple[flo
     right = float(grid[min(len(grid) - 1, int(np.quantile(flat, 0.9)) + STEPS // 20)])
     low = float(errors.min())
     constant = float(results["constant_error"].mean())
-    early = errors[:, int(0.25 * np.searchsorted(grid, right))]
-    high = min(constant, float(np.quantile(early, 0.6)), low + 0.08)
+    high = min(constant, low + 2.2 * float(np.median(errors[:, -1]) - low) + 0.01)
     margin = 0.05 * max(high - low, 0.01)
     return right, (low - margin, max(high, low + 0.01) + margin)
 
@@ -201,7 +216,7 @@ def _draw_curve(axes: Axes, curve: pd.DataFrame, look: Look, place: int, right: 
     top = 6 if look.ours else 3
     x, y, half = (100 * curve[column] for column in ("disparity", "error", "half_width"))
     axes.fill_between(
-        x, y - half, y + half, color=look.colour, alpha=0.2 if look.ours else 0.08, linewidth=0, zorder=1
+        x, y - half, y + half, color=look.colour, alpha=0.2 if look.ours else 0.06, linewidth=0, zorder=1
     )
     inside = int((curve["disparity"] <= right).sum())
     every = max(1, inside // 4)
@@ -216,7 +231,7 @@ def _name_ends(axes: Axes, curves: dict[Look, pd.DataFrame], right: float) -> No
         end = float(np.interp(right, curve["disparity"], 100 * curve["error"]))
         ends.append((min(max((end - low) / (high - low), 0.0), 1.0), look))
     ends.sort(key=lambda pair: pair[0])
-    lines = ["\n".join(textwrap.wrap(look.label, 21)) for _, look in ends]
+    lines = ["\n".join(textwrap.wrap(look.label, 19)) for _, look in ends]
     heights = np.array([0.017 + 0.031 * (1 + text.count("\n")) for text in lines])
     heights *= min(1.0, 1.02 / heights.sum())
     middle = _apart(np.array([end for end, _ in ends]), heights)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from pyro_fairvae.base.files import write_whole
+from pyro_fairvae.base.files import make_folder, write_whole
 from pyro_fairvae.report.comparison import (
     INFORMED_MEANS,
     Lines,
@@ -33,6 +33,7 @@ from pyro_fairvae.report.panels import (
     draw_hypervolumes,
     draw_ladder,
     frontiers_in_words,
+    main_methods,
 )
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import (
@@ -69,6 +70,7 @@ def write_results(
     ``ours`` is the method that others are compared with; unless given that of the reproduction that was
     stored.
     """
+    make_folder(out)
     results = tables.get("results", pd.DataFrame())
     lines = tables.get("about", pd.DataFrame(columns=["dataset", "name", "value"]))
     if ours is None:
@@ -114,7 +116,7 @@ def _draw_group(
     pictures = []
     for panel, own in by_panel(results):
         where = "-".join(str(panel[part]) for part in ("metric", "level", "trunk"))
-        main = own[own["main"].astype(bool) | (own["method"] == ours)] if "main" in own else own
+        main = main_methods(own, ours)
         path = out / f"{name}-{where}.svg"
         draw_frontiers(path, main, ours=ours)
         caption = "Main methods. Lines are means over seeds, bands their corrected 95 % intervals."
@@ -122,7 +124,7 @@ def _draw_group(
         if own["method"].nunique() > main["method"].nunique():
             path = out / f"{name}-{where}-every.svg"
             draw_every(path, own, ours)
-            caption = "Every method, one before all others."
+            caption = "Every method, each before the main ones."
             pictures.append(Picture(path, frontiers_in_words(own, ours=ours), caption, narrow=True))
     volumes = hypervolume_table(results, ours)
     for (metric, trunk), own in volumes.groupby(["metric", "trunk"], sort=False):

@@ -1,13 +1,15 @@
-"""How often tests over resplits of one table find a difference between equal methods, and how often a real one.
+"""How often tests over resplits of one table find a difference between equal methods, and how often a real
+one.
 
     python benchmarks/resplits.py --tables 2000 --splits 3 5 10
 
 Two linear classifiers see five columns each of a simulated table; the two halves of the columns have the same
-distribution, so that neither method is better. Each is made fairer at five weights, by subtracting what its columns
-tell of the group, and judged by the hypervolume of its frontier of test error against DEO on splits of 70 % and 20 %
-of the rows, as methods are in fairvae reproduce. Printed is the share of tables on which the paired t-test rejects
-at 5 %, as it is (ρ = 0) and corrected (ρ = 2/7), with a 95 % interval. With --gain one method's columns tell more
-of the label, and the share is the power; beside it stands the one that is computed from the deviation of differences.
+distribution, so that neither method is better. Each is made fairer at five weights, by subtracting what its
+columns tell of the group, and judged by the hypervolume of its frontier of test error against DEO on splits
+of 70 % and 20 % of the rows, as methods are in fairvae reproduce. Printed is the share of tables on which the
+paired t-test rejects at 5 %, as it is (ρ = 0) and corrected (ρ = 2/7), with a 95 % interval. With --gain one
+method's columns tell more of the label, and the share is the power; beside it stands the one that is computed
+from the deviation of differences.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ def main() -> None:
                 ]
             )
     print(align(lines))
-    print(f"\nmean difference {100 * every.mean():.2f}, deviation between splits {100 * deviation:.2f} points")
+    print(
+        f"\nmean difference {100 * every.mean():.2f}, deviation between splits {100 * deviation:.2f} points"
+    )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ Risk, error of decisions and schedule are those of :mod:`.penalised`; labels tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -63,7 +64,7 @@ def certain_groups(task: Task) -> Tensor:
 
 def uncertainty(probability: Tensor) -> Tensor:
     """Entropy of each row, (rows,), as a share of the largest one."""
-    return torch.special.entr(probability).sum(-1) / torch.tensor(float(probability.shape[-1])).log()
+    return torch.special.entr(probability).sum(-1) / math.log(probability.shape[-1])
 
 
 def ensembled_groups(task: Task) -> Tensor:

@@ -50,18 +50,16 @@ def fit_three_proxies(task: Task, weights: Sequence[float]) -> NetworkClassifier
     stated = rows_with_label(train.y_obs, train.classes)
     decided = learn_probabilities(task, train.y_obs, stated, train.classes, LABELS).argmax(-1)
     labels = torch.where(train.y_obs < train.classes, train.y_obs, decided)
-    hidden = (train.a_obs == train.groups).cpu().numpy()
     cells = cells_of(labels, train.a_obs, train.classes, train.groups, train.x.dtype)
-    if hidden.any():
-        said = weak_proxies(task)
+    of_label = functional.one_hot(labels, train.classes).to(cells)
+    hidden = train.a_obs == train.groups
+    if bool(hidden.any()):
+        rows = hidden.cpu().numpy()
         groups = calibrated_groups(
-            said[hidden], labels.cpu().numpy()[hidden], decided.cpu().numpy()[hidden], train.groups
+            weak_proxies(task)[rows], labels.cpu().numpy()[rows], decided.cpu().numpy()[rows], train.groups
         )
-        of_label = functional.one_hot(labels, train.classes).to(cells)[torch.from_numpy(hidden)]
-        cells[torch.from_numpy(hidden)] = of_label.unsqueeze(-1) * torch.from_numpy(groups).to(
-            cells
-        ).unsqueeze(-2)
-    return fit_cells(task, weights, cells, functional.one_hot(labels, train.classes).to(cells))
+        cells[hidden] = of_label[hidden].unsqueeze(-1) * torch.from_numpy(groups).to(cells).unsqueeze(-2)
+    return fit_cells(task, weights, cells, of_label)
 
 
 def weak_proxies(task: Task) -> np.ndarray:

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
-from pyro_fairvae.base.options import changed
 from pyro_fairvae.baselines.guesses import cells_of
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.baselines.reductions import RandomisedClassifiers, fit_exponentiated_gradient
@@ -36,7 +35,13 @@ from pyro_fairvae.decisions.group_thresholds import tuned_thresholds
 from pyro_fairvae.decisions.joint_objective import DecisionProblem
 from pyro_fairvae.decisions.targets import settle
 from pyro_fairvae.estimator.fair_decisions import adjusted
-from pyro_fairvae.estimator.imputation import TreeImputer, groups_by_label, imputed, recalibrated_labels
+from pyro_fairvae.estimator.imputation import (
+    GroupImputer,
+    LabelImputer,
+    groups_by_label,
+    imputed,
+    recalibrated_labels,
+)
 from pyro_fairvae.inference.training import check_lambdas
 from pyro_fairvae.risks import ComposedRisk
 from pyro_fairvae.schema.observed import Columns, Features, in_pieces
@@ -87,18 +92,16 @@ def risk_of_rates(task: Task) -> ComposedRisk:
 def fit_trees_settled(task: Task, weights: Sequence[float]) -> TreeClassifier:
     targets, risk = targets_of(weights), risk_of_rates(task)
     train = on_cpu(task).train
-    by_trees = {"imputation": "cross_fitted", "imputer": "outcome", "labeller": "head"}
-    settings = changed(task.settings, by_trees)
+    assert isinstance(train.columns, Columns)
     fold = folds_of(train, task.seed)
     scores = BoostedScores.learn(train, fold, task.seed)
-    imputer = TreeImputer.learn(train, fold, settings, task.seed, scores)
-    require(imputer is not None, "too few rows state label and group for trees to impute the others.")
-    assert imputer is not None
-    assert isinstance(train.columns, Columns)
-    recalibration = imputer.labels.recalibration
     inputs = tree_inputs(_features(train.x), train.columns)
-    label = recalibrated_labels(scores.labels.out_of_fold(inputs, fold), recalibration)
-    found = imputed(label, imputer.labels, imputer.groups, train, fold)
+    out_of_fold = scores.labels.out_of_fold(inputs, fold)
+    labeller = LabelImputer.learn(out_of_fold, train, task.settings.prior_y, task.seed)
+    recalibration = labeller.recalibration
+    label = recalibrated_labels(out_of_fold, recalibration)
+    groups = GroupImputer.learn(train, label, labeller, fold, task.settings, task.seed, scores.groups)
+    found = imputed(label, labeller, groups, train, fold)
     scored, cells, joint, given = (
         torch.from_numpy(part) for part in (found.label, found.cells, found.joint, found.label_given)
     )
@@ -107,7 +110,7 @@ def fit_trees_settled(task: Task, weights: Sequence[float]) -> TreeClassifier:
     settled = settle(scored, cells, joint, given, risk, aims) if targets else None
     nu = none if settled is None else np.concatenate([none, settled.adjustment.numpy()])
     of_member = [0 if weight == 0 else 1 + targets.index(1 / weight) for weight in weights]
-    grouper = imputer.groups.trees
+    grouper = groups.trees
 
     def decided(inputs: np.ndarray, label: np.ndarray, k: int) -> np.ndarray:
         cells = label[..., None] * groups_by_label(grouper, inputs, label)

@@ -49,7 +49,7 @@ from pyro_fairvae.studies.comparison import (
 )
 from pyro_fairvae.studies.faces import Faces
 from pyro_fairvae.studies.ladder import ladder_table
-from pyro_fairvae.studies.recovery import recovery_lines, summary_lines
+from pyro_fairvae.studies.recovery import point_lines, recovery_lines, summary_lines
 from pyro_fairvae.studies.reproduction import Plan, Reproduction
 from pyro_fairvae.studies.resplits import ALIKE, BETTER, WORSE
 from pyro_fairvae.studies.results_file import Tables
@@ -92,8 +92,9 @@ def write_results(
     reproduction_page(
         out / REPRODUCTION_PAGE, results, recovery, [["data set", "name", "value"], *shown], {},
         [{str(name): value for name, value in line.items()} for line in failures], figures, ours, rungs,
+        tables.get("printed"),
     )  # fmt: skip
-    write_whole(out / TABLES_PAGE, tables_in_markdown(results, recovery, rungs, ours))
+    write_whole(out / TABLES_PAGE, tables_in_markdown(results, recovery, rungs, ours, tables.get("printed")))
 
 
 def plan_text(planned: Plan) -> str:
@@ -144,7 +145,11 @@ def _draw_group(
 
 
 def tables_in_markdown(
-    results: pd.DataFrame, recovery: pd.DataFrame | None, rungs: pd.DataFrame | None, ours: str = OURS
+    results: pd.DataFrame,
+    recovery: pd.DataFrame | None,
+    rungs: pd.DataFrame | None,
+    ours: str = OURS,
+    printed: pd.DataFrame | None = None,
 ) -> str:
     """Every table of the comparison as Markdown, for the documentation."""
     parts: list[tuple[str, Lines]] = []
@@ -162,12 +167,22 @@ def tables_in_markdown(
             ("Seeds that a difference of one point of hypervolume needs", _power(results, ours)),
             ("Time of a method", seconds_lines(results)),
         ]
-    if recovery is not None and len(recovery):
-        parts += [("Rates of withholding recovered, beside the paper's", summary_lines(recovery))]
-        parts += [("Rates of withholding in full", recovery_lines(recovery))]
+    for dataset, own in _by_dataset(recovery):
+        parts += [(f"Rates of withholding recovered, {dataset}, beside the paper's", summary_lines(own))]
+        parts += [(f"Rates of withholding in full, {dataset}", recovery_lines(own))]
+    for dataset, own in _by_dataset(printed):
+        parts += [(f"Rates of withholding by the method as printed, {dataset}", point_lines(own))]
     if rungs is not None:
         parts.append(("What each part is worth", ladder_lines(rungs)))
     return "\n".join(f"## {title}\n\n{markdown(lines)}\n" for title, lines in parts if len(lines) > 1)
+
+
+def _by_dataset(table: pd.DataFrame | None) -> list[tuple[str, pd.DataFrame]]:
+    if table is None or table.empty:
+        return []
+    if "dataset" not in table:
+        return [("", table)]
+    return [(str(dataset), own) for dataset, own in table.groupby("dataset", sort=False)]
 
 
 def _power(results: pd.DataFrame, ours: str) -> Lines:
@@ -210,6 +225,7 @@ def reproduction_page(
     figures: Mapping[str, Sequence[Picture]],
     ours: str = OURS,
     rungs: pd.DataFrame | None = None,
+    printed: pd.DataFrame | None = None,
 ) -> None:
     """The page of ``fairvae reproduce``: what was run, the results, and how to read them.
 
@@ -224,7 +240,8 @@ def reproduction_page(
         sections += _comparisons(results, volumes, dominance)
         sections.append(_certainty(results, ours))
     if recovery is not None and not recovery.empty:
-        sections.append(_recovered(recovery))
+        as_printed = dict(_by_dataset(printed))
+        sections += [_recovered(own, name, as_printed.get(name)) for name, own in _by_dataset(recovery)]
     if rungs is not None:
         note = "Rungs of κ are compared with the last one before them."
         sections.append(
@@ -279,7 +296,10 @@ def _summary(
         Grid("In how many panels ours has the least disparity at a given error", _wins(dominance, ours)),
     ]
     if recovery is not None and not recovery.empty:
-        blocks.append(Grid("Rates of withholding recovered, beside the paper's", summary_lines(recovery)))
+        blocks += [
+            Grid(f"Rates of withholding recovered, beside the paper's {dataset}".strip(), summary_lines(own))
+            for dataset, own in _by_dataset(recovery)
+        ]
     if failures:
         blocks.append(
             f"The tables do not include what failed: {_count(failures, 'part')}, listed under Failures."
@@ -391,9 +411,10 @@ def _settings(settings: Mapping[str, Any] | Lines, versions: Mapping[str, Any]) 
     return [Grid("Settings and versions", settings, heading=1)]
 
 
-def _recovered(recovery: pd.DataFrame) -> Section:
+def _recovered(recovery: pd.DataFrame, dataset: str, printed: pd.DataFrame | None) -> Section:
+    points = [Grid("The same by the method as printed", point_lines(printed))] if printed is not None else []
     return Section(
-        "Table 1: who withholds",
+        f"Table 1: who withholds{', ' if dataset else ''}{dataset}",
         [
             "How often people of each group withhold it, as estimated from masked data alone. α is the rate "
             "of the group numbered 1 and β that of the group numbered 0; “paper” is the paper's Table 1.",
@@ -404,6 +425,7 @@ def _recovered(recovery: pd.DataFrame) -> Section:
                 "The levels of a seed share split and random numbers, so their intervals are correlated.",
                 heading=2,
             ),
+            *points,
         ],
     )
 

@@ -2,8 +2,8 @@
 
 Every line belongs to a table, the column ``table``: ``results`` (a line for each panel, method, seed and
 weight),
-``recovery``, ``ladder``, ``failures`` and ``about`` (settings and versions by name); lines of one table and
-data set are replaced together.
+``recovery``, ``printed`` (the same rates by the method as printed), ``ladder``, ``failures`` and ``about``
+(settings and versions by name); lines of one table and data set are replaced together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyro_fairvae.base.messages import first_line
 
 FILE = "results.parquet"
 MEASUREMENTS = ("results", "ladder")
-TABLES = ("results", "recovery", "ladder", "failures", "about")
+TABLES = ("results", "recovery", "printed", "ladder", "failures", "about")
 # Measured shares and times, of which seven digits are plenty.
 MEASURED = (
     "error",

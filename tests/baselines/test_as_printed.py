@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from pyro_fairvae.inference.program import Program
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.risks import RiskLoss
 from pyro_fairvae.schema.observed import Observed
+from tests.support.command_line import SYNTHETIC, run
 from tests.support.small import SMALL
 
 TINY = {name: value for name, value in SMALL.items() if name not in ("pieces", "layers", "samples")}
@@ -185,3 +188,21 @@ def test_every_printed_piece_is_what_runs(name: str, parts: Splits, monkeypatch:
 def test_the_ablation_differs_in_its_gradient_alone() -> None:
     different = {name for name in AS_PRINTED_VANILLA if AS_PRINTED_VANILLA[name] != AS_PRINTED.get(name)}
     assert different == {"risk_gradient", "labeller"}
+
+
+def test_the_preset_of_training_is_the_printed_method_but_for_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [word for word in SYNTHETIC if word != "--samples"]
+    options.remove("5")
+    assert run(*options, "--preset", "as_printed", "--lr", "0.01", "--out", tmp_path / "run") == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    expected = as_printed() | {"lr": 0.01, "thresholds": [0.5]}
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
+    for name, value in expected.items():
+        if name not in given:
+            assert config[name] == value, name
+    capsys.readouterr()
+    assert run("train", "--preset", "printed", "--out", tmp_path / "other") == 2
+    assert "unknown preset 'printed'" in capsys.readouterr().err
+    assert as_printed(images=True)["reconstruction_weight"] < as_printed()["reconstruction_weight"]

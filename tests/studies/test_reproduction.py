@@ -121,6 +121,16 @@ def test_the_run_without_risk_says_who_withholds() -> None:
     assert all(line["q05"] < line["mean"] < line["q95"] for line in rows.values())
 
 
+def test_the_method_as_printed_says_who_withholds_without_intervals() -> None:
+    config = build(ReproduceConfig, SMALL | {"methods": "as_printed,ss_vae"})
+    jobs = {job.config["method"]: job for job in all_jobs(config)}
+    assert set(jobs) == {"ss_vae_as_printed", "as_printed", "ss_vae"}
+    record = run_job(jobs["ss_vae_as_printed"].config)
+    rows = {line["given"]: line for line in record["recovery"] if line["says"] == "unavailable"}
+    assert [rows[group]["truth"] for group in "01"] == pytest.approx(list(LEVELS["sparse"]))
+    assert all(0 < line["mean"] < 1 and "q05" not in line for line in rows.values())
+
+
 def test_the_plan_grows_with_the_grid_and_learns_from_records(tmp_path: Path) -> None:
     methods = {"methods": "fairda,reweighting"}
     one, many = (plan(build(ReproduceConfig, SMALL | methods | {"seeds": seeds}), 1) for seeds in (1, 40))

@@ -36,7 +36,7 @@ MARKERS = "osD^vP<X>ph"  # eleven, coprime to the number of colours
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1, 1, 1)))
 LIMIT = 0.2  # disparity up to which frontiers are compared
 STEPS = 161  # of disparity along a frontier
-LABELS = 0.39  # share of the width that is for names
+LABELS = 0.385  # share of the width that is for names
 WRAPPED = 26  # characters of a name in a line
 NAMED_AT_MOST = 10  # methods whose ends are told in words
 
@@ -95,7 +95,7 @@ def draw_frontiers(
     curves = _curves(results, shown)
     figure = blank_figure(WIDTH, 4.3)
     figure.set_layout_engine("none")
-    axes = figure.add_axes((0.125, 0.115, 1 - LABELS - 0.135, 0.8))
+    axes = figure.add_axes((0.145, 0.115, 1 - LABELS - 0.145, 0.8))
     right, (low, high) = _ranges(curves, results)
     axes.set_xlim(0, 100 * right)
     axes.set_ylim(100 * low, 100 * high)
@@ -123,19 +123,19 @@ def draw_every(path: Path, results: pd.DataFrame, ours: str = OURS) -> None:
     right, (low, high) = _ranges(curves, results)
     grey = main_methods(results, ours)["method"].unique()
     thin = [_thinned(curve) for name, curve in curves.items() if name in grey]
+    grid[0].set_xlim(0, 100 * right)
+    grid[0].set_ylim(100 * low, 100 * high)
     for axes in grid[len(curves) :]:
         axes.set_visible(False)
     for axes, (name, curve) in zip(grid, curves.items(), strict=False):
         for other in thin:
             axes.plot(100 * other["disparity"], 100 * other["error"], color="0.85", linewidth=0.7, zorder=1)
-        x, y, half = (100 * curve[column] for column in ("disparity", "error", "half_width"))
-        axes.fill_between(x, y - half, y + half, color="black", alpha=0.15, linewidth=0)
-        axes.plot(x, y, color="black", linewidth=1.6)
+        own = _thinned(curve)
+        _draw_band(axes, own, "black", 0.15)
+        axes.plot(100 * own["disparity"], 100 * own["error"], color="black", linewidth=1.6)
         _draw_floor(axes, results, str(panel["metric"]), named=False)
         axes.set_title("\n".join(textwrap.wrap(known[name].label, WRAPPED)), fontsize=SMALL, loc="left")
         _plain(axes)
-    grid[0].set_xlim(0, 100 * right)
-    grid[0].set_ylim(100 * low, 100 * high)
     figure.supxlabel(f"{metric_title(panel['metric'])} on test, at most (%)", fontsize=TEXT)
     figure.supylabel("least error on test (%)", fontsize=TEXT)
     figure.suptitle(_title(panel), fontsize=TEXT + 1, fontweight="bold")
@@ -190,10 +190,18 @@ def _curves(results: pd.DataFrame, methods: Sequence[str]) -> dict[str, pd.DataF
 
 
 def _thinned(curve: pd.DataFrame) -> pd.DataFrame:
-    """The ends of the stretches along which the error is the same; lines through them are the same."""
-    error = curve["error"].to_numpy()
-    moves = np.diff(error, prepend=np.inf, append=np.inf) != 0
+    """The ends of the stretches along which nothing changes; lines and bands through them are the same."""
+    values = curve[["error", "half_width"]].to_numpy().round(5)
+    moves = np.concatenate([[True], (np.diff(np.nan_to_num(values), axis=0) != 0).any(1), [True]])
     return curve[moves[:-1] | moves[1:]]
+
+
+def _draw_band(axes: Axes, curve: pd.DataFrame, colour: str, alpha: float) -> None:
+    """The interval of each error, but where the line falls so steeply that it would fill the panel."""
+    x, y, half = (100 * curve[column] for column in ("disparity", "error", "half_width"))
+    low, high = axes.get_ylim()
+    narrow = half < 0.3 * (high - low)
+    axes.fill_between(x, y - half, y + half, where=narrow, color=colour, alpha=alpha, linewidth=0, zorder=1)
 
 
 def _ranges(curves: dict[str, pd.DataFrame], results: pd.DataFrame) -> tuple[float, tuple[float, float]]:
@@ -214,10 +222,8 @@ def _ranges(curves: dict[str, pd.DataFrame], results: pd.DataFrame) -> tuple[flo
 
 def _draw_curve(axes: Axes, curve: pd.DataFrame, look: Look, place: int, right: float) -> None:
     top = 6 if look.ours else 3
-    x, y, half = (100 * curve[column] for column in ("disparity", "error", "half_width"))
-    axes.fill_between(
-        x, y - half, y + half, color=look.colour, alpha=0.2 if look.ours else 0.06, linewidth=0, zorder=1
-    )
+    x, y = (100 * curve[column] for column in ("disparity", "error"))
+    _draw_band(axes, _thinned(curve), look.colour, 0.2 if look.ours else 0.07)
     inside = int((curve["disparity"] <= right).sum())
     every = max(1, inside // 4)
     axes.plot(x, y, zorder=top, markevery=(place * every // 8 % every, every), **look.of_line)
@@ -270,12 +276,12 @@ def _draw_floor(axes: Axes, results: pd.DataFrame, metric: str, named: bool = Tr
     if named and floor < 0.95 * axes.get_xlim()[1]:
         axes.text(
             floor,
-            0.985,
+            0.01,
             " chance",
             transform=axes.get_xaxis_transform(),
             fontsize=SMALL,
             color="0.3",
-            va="top",
+            va="bottom",
         )
 
 

@@ -36,6 +36,7 @@ PAPERS = AS_TRAINED | {"imputer": "features"}
 VANILLA = PAPERS | {"risk_gradient": "vanilla", "samples": 20}
 FREE: dict[str, Any] = {"by_metric": False}  # does not depend on the chosen risk
 TOLD: dict[str, Any] = {"informed": True, "by_level": False}  # gets the truth, so missingness does not matter
+ABLATION: dict[str, Any] = {"ablation": True}
 COMPLETE: dict[str, Any] = {"complete": True}
 IN_PAPER: dict[str, Any] = {"paper": True}
 AT_ZERO: dict[str, Any] = {"plain": "ss_vae"}  # at weight 0 all of these are the same method
@@ -93,19 +94,21 @@ _METHODS = (
            **COMPLETE),
     # Ablations of the paper's claims.
     Method("as_trained", "Fair-SS-VAE, decisions as trained", fit_library(AS_TRAINED), RISK, cost=3.3,
+           **ABLATION, **AT_ZERO),
+    Method("soft", "soft q(a|x,ã)", fit_library(PAPERS), RISK, cost=3.3, **ABLATION,
            **AT_ZERO),
-    Method("soft", "soft q(a|x,ã)", fit_library(PAPERS), RISK, cost=3.3, **AT_ZERO),
     Method("rounded", "rounded q(a|x,ã)", fit_library(PAPERS | {"imputer": "rounded"}), RISK, cost=3.3,
-           **AT_ZERO),
-    Method("two_step", "frozen two-step q(a|x,ã)", fit_penalised("frozen"), RISK, cost=1.9),
+           **ABLATION, **AT_ZERO),
+    Method("two_step", "frozen two-step q(a|x,ã)", fit_penalised("frozen"), RISK, cost=1.9,
+           **ABLATION),
     *(
         Method(f"samples_{n}", f"Monte Carlo, N = {n}",
                fit_library(PAPERS | {"risk_estimator": "sampled", "memory": 0.1, "samples": n}), RISK,
-               cost=cost, **AT_ZERO)
+               cost=cost, **ABLATION, **AT_ZERO)
         for n, cost in ((1, 3.3), (10, 3.3), (100, 3.8), (1000, 8.6))
     ),
     Method("paper_objective", "the paper's objective", fit_library(PAPERS | {"objective": "paper"}), RISK,
-           cost=3.3),
+           cost=3.3, **ABLATION),
 )
 # fmt: on
 METHODS: dict[str, Method] = {}

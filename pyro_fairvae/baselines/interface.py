@@ -82,6 +82,7 @@ class Method:
     by_metric: bool = True  # whether it depends on the chosen risk
     by_level: bool = True  # whether it depends on the level of missingness
     by_trunk: bool = True  # whether it depends on the chosen trunk
+    ablation: bool = False  # one of this library, compared with the first of several trunks alone
     complete: bool = False  # whether even the trees in its trunk are grown on rows with nothing hidden
     main: bool = False  # whether it is compared in every panel
     plain: str | None = None  # the method whose only member equals this one's member at weight 0

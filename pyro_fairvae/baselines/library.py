@@ -16,9 +16,10 @@ from pyro_fairvae.baselines.trees import targets_of
 from pyro_fairvae.boosting.scores import folds_of
 from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.inference.fit_result import Fit
+from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.settling import fit_to_targets
 from pyro_fairvae.inference.training import fit
-from pyro_fairvae.schema.observed import Observed
+from pyro_fairvae.schema.observed import Imputation, Observed
 
 
 def all_rows(task: Task) -> Observed:
@@ -44,8 +45,11 @@ def fit_library(
     """The semi-supervised VAE with some options changed."""
 
     def fit_weights(task: Task, weights: Sequence[float]) -> Fit:
-        settings = changed(task.settings, options or {})
-        return fit(rows(task), task.validation, list(weights), settings, task.seed, task.device)
+        settings, train = changed(task.settings, options or {}), rows(task)
+        believed = imputation(task, train, settings) if any(weights) else None
+        return fit(
+            train, task.validation, list(weights), settings, task.seed, task.device, imputation=believed
+        )
 
     return fit_weights
 
@@ -58,18 +62,29 @@ def fit_settled(rows: Callable[[Task], Observed] = all_rows) -> Callable[[Task, 
     """
 
     def fit_weights(task: Task, weights: Sequence[float]) -> Fit:
-        targets, train = targets_of(weights), rows(task)
+        targets, train, settings = targets_of(weights), rows(task), task.settings
         require(
             0 in weights,
-            f"settled decisions have a member without a target: give weight 0, too, got {weights}.",
+            f"settled decisions have a member without a target: give weight 0, too, got {list(weights)}.",
         )
         if not targets:
-            return fit(train, task.validation, [0.0] * len(weights), task.settings, task.seed, task.device)
-        fold = folds_of(train.to("cpu"), task.seed)
-        imputer = TreeImputer.learn(train.to("cpu"), fold, task.settings, task.seed, task.scores)
+            return fit(train, task.validation, [0.0] * len(weights), settings, task.seed, task.device)
+        fold = torch.from_numpy(folds_of(train.to("cpu"), task.seed)).to(train.y_obs.device)
         return fit_to_targets(
-            train, task.validation, targets, torch.from_numpy(fold).to(train.y_obs.device), task.settings,
-            task.seed, task.device, imputation=None if imputer is None else imputer.learned,
+            train, task.validation, targets, fold, settings, task.seed, task.device,
+            imputation=imputation(task, train, settings),
         )  # fmt: skip
 
     return fit_weights
+
+
+def imputation(task: Task, train: Observed, settings: Settings) -> Imputation | None:
+    """P(y, a | row) by the trees whose scores the trunk sees, as ``fairvae train`` has it; else None.
+
+    Trees of all rows say nothing of how they would have been cross-fitted on some of them.
+    """
+    if task.scores is None or train.rows != task.train.rows:
+        return None
+    table = train.to("cpu")
+    imputer = TreeImputer.learn(table, folds_of(table, task.seed), settings, task.seed, task.scores)
+    return None if imputer is None else imputer.learned

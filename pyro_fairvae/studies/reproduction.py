@@ -89,8 +89,8 @@ class ReproduceConfig:
     )
     others_at: tuple[str, ...] | None = option(
         None,
-        "levels at which methods that are not among the main ones are compared, and trunks after the first "
-        "(default: all levels)",
+        "levels at which methods that are not among the main ones are compared, and trunks after the first, "
+        "without ablations (default: all levels)",
     )
     ours: str = option(OURS, "the method that the others are compared with")
     side: int = option(32, "pixels in height and in width to which images are reduced")
@@ -305,11 +305,13 @@ def panels_of(config: ReproduceConfig) -> list[Panel]:
         range(config.seeds),
         config.trunks,
     )
-    return [
-        panel
-        for panel in every
-        if panel[1] in config.levels_of_others or (METHODS[panel[3]].main and panel[5] == config.trunks[0])
-    ]
+    return [panel for panel in every if _compared(config, METHODS[panel[3]], panel[1], panel[5])]
+
+
+def _compared(config: ReproduceConfig, method: Method, level: str, trunk: str) -> bool:
+    if trunk != config.trunks[0]:
+        return level in config.levels_of_others and not method.ablation
+    return method.main or level in config.levels_of_others
 
 
 def jobs_of(config: ReproduceConfig, panel: Panel) -> list[Job]:

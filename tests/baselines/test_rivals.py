@@ -12,14 +12,17 @@ from fairlearn.metrics import equalized_odds_difference
 
 from pyro_fairvae import FairDecisions
 from pyro_fairvae.base.errors import InputError
-from pyro_fairvae.base.options import build
+from pyro_fairvae.base.options import build, changed
 from pyro_fairvae.baselines import METHODS, Task, fairdsr, trees
 from pyro_fairvae.baselines.fairdsr import certain_groups, uncertainty
+from pyro_fairvae.baselines.library import imputation
 from pyro_fairvae.baselines.penalised import fit_penalised
 from pyro_fairvae.baselines.proxies import Consensus, calibrated_groups
 from pyro_fairvae.baselines.trees import fit_trees_settled, fit_trees_thresholds, guessed_by_trees
+from pyro_fairvae.boosting.scores import folds_of, for_trunk
 from pyro_fairvae.boosting.tree_inputs import tree_inputs
 from pyro_fairvae.data import Missingness, Splits, split, split_complete, synthetic
+from pyro_fairvae.estimator.imputation import TreeImputer
 from pyro_fairvae.inference.settings import Settings
 
 SETTINGS = build(Settings, {"hidden": 16, "layers": 1, "pieces": 0, "epochs": 3, "batch": 256, "lr": 5e-3})
@@ -174,3 +177,20 @@ def test_weights_of_settled_decisions_are_bounds(parts: Splits) -> None:
         fit_trees_settled(task(parts), (0.0, 0.5))
     with pytest.raises(InputError, match="give weight 0, too"):
         METHODS["fair_ssvae_settled"].fit(task(parts), (10.0,))
+
+
+def test_trees_in_the_trunk_impute_for_the_library_as_in_training(parts: Splits) -> None:
+    """With the scores of trees λ members are judged by those trees, unless settings or rows forbid it."""
+    given = build(Settings, {"trunk": "boosted", "hidden": 8, "layers": 1, "epochs": 1})
+    scored, scores = for_trunk(parts, given, 0)
+    assert scores is not None
+    task = Task(scored.train, scored.validation, given, 0, scores=scores)
+    believed = imputation(task, task.train, given)
+    assert believed is not None
+    fold = folds_of(parts.train, 0)
+    expected = TreeImputer.learn(parts.train, fold, given, 0, scores)
+    assert expected is not None
+    assert torch.equal(believed.joint, expected.learned.joint)
+    assert imputation(task, task.train, changed(given, {"imputation": "own"})) is None
+    assert imputation(task, task.train.take(torch.arange(50)), given) is None
+    assert imputation(replace(task, scores=None), task.train, given) is None

@@ -24,7 +24,7 @@ from pyro_fairvae.base.options import build, flatten, option
 from pyro_fairvae.base.reports import Report
 from pyro_fairvae.baselines import METHODS, Method, Task
 from pyro_fairvae.baselines.guesses import cells_of
-from pyro_fairvae.boosting.scores import for_trunk
+from pyro_fairvae.boosting.scores import BoostedScores, for_trunk
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, Splits, split, split_complete
 from pyro_fairvae.data.registry import names_help, studied_help
 from pyro_fairvae.evaluation.measures import MEASURES
@@ -34,6 +34,7 @@ from pyro_fairvae.inference.fit_result import Fit
 from pyro_fairvae.inference.settings import Settings
 from pyro_fairvae.inference.training import skip_validation
 from pyro_fairvae.posterior.calibration import calibrate_fit
+from pyro_fairvae.schema.observed import Observed
 from pyro_fairvae.studies.comparison import OURS, WITHOUT_RISK
 from pyro_fairvae.studies.config import ENVIRONMENT, DataConfig, check_simulated, environment
 from pyro_fairvae.studies.faces import Faces, look_at_faces
@@ -400,7 +401,8 @@ def run_method(
     if method.complete and truth is not None:
         y, a = torch.from_numpy(truth.y), torch.from_numpy(truth.a)
         recorded = replace(recorded, train=replace(recorded.train, y_obs=y, a_obs=a))
-    parts, scores = for_trunk(recorded, settings, job["seed"])
+    drawn = (*(job[name] for name in (*names, "level", "seed")), method.complete)
+    parts, scores = for_trunk(recorded, settings, job["seed"], partial(_grown, drawn))
     fitted = method.fit(
         Task(parts.train, parts.validation, settings, job["seed"], device, truth, scores), job["weights"]
     )
@@ -421,6 +423,19 @@ def run_method(
         "recovery": recovery,
         "faces": {} if faces is None else faces.record(),
     }
+
+
+_GROWN: dict[tuple[Any, ...], BoostedScores] = {}  # of this process, by what the rows were drawn by
+MOST_GROWN = 64
+
+
+def _grown(drawn: tuple[Any, ...], table: Observed, fold: np.ndarray, seed: int) -> BoostedScores:
+    """The trees of a table, grown once for all methods whose jobs this process does."""
+    if drawn not in _GROWN:
+        while len(_GROWN) >= MOST_GROWN:
+            _GROWN.pop(next(iter(_GROWN)))
+        _GROWN[drawn] = BoostedScores.learn(table, fold, seed)
+    return _GROWN[drawn]
 
 
 def _judge(fitted: Decider, weights: Sequence[float], metric: str, parts: Splits) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pyro_fairvae.run import (
     decide,
     fit,
     inspect,
+    ladder,
     monitor,
     predict,
     priors,
@@ -34,6 +35,7 @@ COMMANDS = {
     "priors": priors,
     "recover": recover,
     "reproduce": reproduce,
+    "ladder": ladder,
 }
 
 

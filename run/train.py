@@ -11,6 +11,7 @@ Examples:
   fairvae train --lambdas 0,0.4 --epochs 10 --risk ddp --out runs/quick
   fairvae train --dataset adult --group age --group-levels 16 --out runs/age
   fairvae train --config runs/gender/config.json --seed 1 --out runs/gender-1
+  fairvae train --preset as_printed --lambdas 0,0.4,1.6 --out runs/printed
   fairvae train --dataset celeba --label High_Cheekbones --group Male --out runs/cheekbones
   torchrun --nproc-per-node 4 -m pyro_fairvae.run train --dataset celeba --shard rows --out runs/celeba
 """
@@ -63,7 +64,13 @@ from pyro_fairvae.storage.model_folder import (
     POSTERIOR_FIGURE,
     TRAINING_FIGURE,
 )
-from pyro_fairvae.studies.config import TrainConfig, read_options, suiting
+from pyro_fairvae.studies.config import (
+    TRAIN_PRESETS,
+    TrainConfig,
+    preset_of_training,
+    read_options,
+    suiting,
+)
 from pyro_fairvae.studies.single_run import RunResult, train_run
 
 PARTS_SHOWN = {"x": "rec", "kl_z": "kl", "groups": "grp", "labels": "lab", "risk": "risk"}
@@ -99,6 +106,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="YAML or JSON file with options by name; flags override it",
     )
     how.add_argument(
+        "--preset", default="default", metavar="NAME",
+        help=f"options to start from: {', '.join(TRAIN_PRESETS)} (the paper's method, and its ablation); "
+        "flags and a file override it (default: default)",
+    )  # fmt: skip
+    how.add_argument(
         "--resume", action="store_true", help="continue from the checkpoint in --out, if there is one"
     )
     how.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
@@ -112,6 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     values = read_options(arguments.config) if arguments.config else {}
     given = values | given_options(arguments, Everything)
+    given = preset_of_training(arguments.preset, given) | given
     everything = build(Everything, {**suiting(given), **given})
     place, config = everything.place, everything.config
     out, device = Path(str(place.out)), place.prepare(arguments.quiet)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import require
+from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.data import Complete
 from pyro_fairvae.data.augmentation import altered
 from pyro_fairvae.inference.settings import Settings
@@ -21,6 +22,7 @@ class Task:
     """Input of a method: rows as observed, and the settings of training.
 
     ``truth`` holds the true labels and groups of the training rows; only ``Method.informed`` methods get it.
+    ``scores`` are the trees whose scores rows have, if the trunk takes some.
     """
 
     train: Observed
@@ -29,6 +31,7 @@ class Task:
     seed: int = 0
     device: torch.device | str = "cpu"
     truth: Complete | None = None
+    scores: BoostedScores | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -78,6 +81,10 @@ class Method:
     informed: bool = False  # gets hidden labels and groups, so it is a reference and not a competitor
     by_metric: bool = True  # whether it depends on the chosen risk
     by_level: bool = True  # whether it depends on the level of missingness
+    by_trunk: bool = True  # whether it depends on the chosen trunk
+    ablation: bool = False  # one of this library, compared with the first of several trunks alone
+    complete: bool = False  # whether even the trees in its trunk are grown on rows with nothing hidden
+    main: bool = False  # whether it is compared in every panel
     plain: str | None = None  # the method whose only member equals this one's member at weight 0
     paper: bool = False  # whether the paper's main figures show it
     not_for_images: str | None = None  # the reason, if it needs columns

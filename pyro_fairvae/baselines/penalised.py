@@ -79,12 +79,13 @@ def fit_penalised(cells: str) -> Callable[[Task, Sequence[float]], NetworkClassi
         imputed = CELLS[cells](task)
         known = functional.one_hot(task.train.y_obs, task.train.classes + 1)[..., :-1].to(imputed)
         # Rows that state both are not a sample of all rows; rows that state the label are.
-        return _fit(task, weights, imputed, known if cells == "stated" else imputed.sum(-1))
+        return fit_cells(task, weights, imputed, known if cells == "stated" else imputed.sum(-1))
 
     return fit_weights
 
 
-def _fit(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) -> NetworkClassifier:
+def fit_cells(task: Task, weights: Sequence[float], cells: Tensor, labels: Tensor) -> NetworkClassifier:
+    """A classifier under the risk at P(y, a | row), (rows, classes, groups), and error at P(y | row)."""
     train, settings = task.train, task.settings
     network = networks(task, len(weights), train.classes)
     risk = RiskLoss(settings.fairness)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,11 +105,19 @@ class BoostedScores:
         return _joined(x, [trees.predict(inputs) for trees in (self.labels, self.groups)])
 
 
-def for_trunk(parts: Splits, options: TrunkOptions, seed: int) -> tuple[Splits, BoostedScores | None]:
-    """Parts as the trunk of ``options`` takes them, and the trees whose scores they have, if they do."""
+def for_trunk(
+    parts: Splits,
+    options: TrunkOptions,
+    seed: int,
+    learn: Callable[[Observed, np.ndarray, int], BoostedScores] = BoostedScores.learn,
+) -> tuple[Splits, BoostedScores | None]:
+    """Parts as the trunk of ``options`` takes them, and the trees whose scores they have, if they do.
+
+    ``learn`` grows the trees, or has them from before.
+    """
     if not chosen_trunk(parts.train.columns, options).scores:
         return parts, None
-    scores = current().from_first(lambda: BoostedScores.learn(parts.train, folds_of(parts.train, seed), seed))
+    scores = current().from_first(lambda: learn(parts.train, folds_of(parts.train, seed), seed))
     return scores.to_parts(parts, seed), scores
 
 

@@ -17,7 +17,13 @@ ROUNDS = 50  # at most, of moves of one threshold or of two
 
 
 def labels_by_thresholds(problem: DecisionProblem, report: Report) -> Tensor:
-    """Labels of q(y=1|x) above a threshold for each group of argmax q(A|x,ã), tuned to J.
+    """Labels of q(y=1|x) above a threshold for each group of argmax q(A|x,ã), tuned to J."""
+    thresholds = tuned_thresholds(problem, report)
+    return (problem.log_q[:, 1].exp() > thresholds[problem.likeliest_group]).long()
+
+
+def tuned_thresholds(problem: DecisionProblem, report: Report) -> Tensor:
+    """Thresholds on q(y=1|x), (groups,), for the groups of ``problem.likeliest_group``, tuned to J.
 
     From one half for all, each group's threshold moves to the best of its own scores' quantiles; where no
     such move helps, those of two groups move together. Counts at all thresholds come from one pass over the
@@ -50,7 +56,7 @@ def labels_by_thresholds(problem: DecisionProblem, report: Report) -> Tensor:
     thresholds = torch.full((problem.groups,), 0.5, dtype=torch.float64)
     for g in there:
         thresholds[g] = tuned[g].thresholds[chosen[g]]
-    return (score > thresholds[group]).long()
+    return thresholds
 
 
 class _GroupLabels:

@@ -316,9 +316,12 @@ class FairELBO(TraceEnum_ELBO):
         if encoding.heads.group_logits_of_x is not None:
             learned = learned + evidence_of_x(encoding, imputation)
         if batch.propagated_labels is not None:
-            imputation = by_propagation(
-                imputation, batch.propagated_labels, encoding, model.channel_y.stated(batch.y_obs)
-            )
+            field = batch.propagated_labels
+            if self.risk.settings.labeller == "propagation_as_printed":
+                imputation = replace(imputation, label=field.log())
+            else:
+                label_stated = model.channel_y.stated(batch.y_obs)
+                imputation = by_propagation(imputation, field, encoding, label_stated)
         if batch.imputed is not None:
             imputation = replace(imputation, given=batch.imputed)
         logits = encoding.heads.class_logits

@@ -41,9 +41,9 @@ class Program:
             f"got {settings.prior_a}.",
         )
         require(
-            settings.fairness.labeller != "propagation" or channel_y.truthful,
-            "the labeller 'propagation' takes stated labels as certain: give a prior_y under which nobody "
-            f"misstates, such as truthful, got {settings.prior_y}.",
+            not settings.fairness.propagates or channel_y.truthful,
+            f"the labeller {settings.fairness.labeller!r} takes stated labels as certain: give a prior_y "
+            f"under which nobody misstates, such as truthful, got {settings.prior_y}.",
         )
         number = train.number
         check_number(train, settings)

@@ -206,13 +206,14 @@ def fit(
     if by_form_alone(train, settings.withholding_depends_on):
         warnings.warn(BY_FORM_ALONE, stacklevel=2)
     require(
-        settings.fairness.labeller != "propagation" or not train.on_disk,
-        "labeller='propagation' needs the features of all rows in memory, but these rows are read from a "
-        "file; use labeller='head', or fit to rows in memory.",
+        not settings.fairness.propagates or not train.on_disk,
+        f"labeller={settings.fairness.labeller!r} needs the features of all rows in memory, but these rows "
+        "are read from a file; use labeller='head', or fit to rows in memory.",
     )
     require(
-        settings.fairness.labeller != "propagation" or bool((train.y_obs < train.classes).any(-1).all()),
-        "labeller='propagation' needs stated labels, but train states none; use labeller='head'.",
+        not settings.fairness.propagates or bool((train.y_obs < train.classes).any(-1).all()),
+        f"labeller={settings.fairness.labeller!r} needs stated labels, but train states none; "
+        "use labeller='head'.",
     )
 
     ranks = current()
@@ -465,7 +466,7 @@ class _Run:
     def _refresh_propagated_labels(self) -> None:
         """Propagate labels again, on the current features, where the schedule asks for it."""
         fairness = self.settings.fairness
-        if fairness.labeller != "propagation" or not self.common.any_risk:
+        if not fairness.propagates or not self.common.any_risk:
             return
         acts = self.settings.schedule.risk((self.epoch + 1) / self.settings.epochs) > 0
         if not acts or (self.propagated_labels is not None and self.epoch % fairness.propagation_every):

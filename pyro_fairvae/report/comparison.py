@@ -9,10 +9,13 @@ from typing import Any
 import pandas as pd
 
 from pyro_fairvae.evaluation.measures import MEASURES
-from pyro_fairvae.studies.comparison import BETTER, WORSE, by_panel
+from pyro_fairvae.studies.comparison import by_panel
+from pyro_fairvae.studies.resplits import BETTER, WORSE
 
 INFORMED = "†"
 INFORMED_MEANS = f"{INFORMED} trained on values that are hidden from the others"
+
+NEEDED = ("needed", "needed_of_all")
 
 Lines = list[list[str]]
 
@@ -54,7 +57,7 @@ def glance_lines(table: pd.DataFrame) -> Lines:
     """
     panels = [(panel, of_panel.set_index("method")) for panel, of_panel in by_panel(table)]
     signs = {BETTER: " ▼", WORSE: " ▲"}
-    lines = [["method", *(f"{metric_title(panel['metric'])} {panel['level']} %" for panel, _ in panels)]]
+    lines = [["method", *(f"{metric_title(panel['metric'])} {level_title(panel)} %" for panel, _ in panels)]]
     averages = table.groupby("method")["mean"].mean().sort_values(ascending=False)
     first = table.drop_duplicates("method").set_index("method")
     for method in averages.index:
@@ -75,7 +78,7 @@ def dominance_lines(table: pd.DataFrame) -> Lines:
         titles.split(","),
         *(
             [
-                f"{line['level']}, {metric_title(line['metric'])}",
+                f"{level_title(line)}, {metric_title(line['metric'])}",
                 budget_title(line["budget"]),
                 line["best_label"] or "–",
                 percent(line["best_disparity"]),
@@ -86,6 +89,59 @@ def dominance_lines(table: pd.DataFrame) -> Lines:
                 probability(line["p"]),
                 str(line["verdict"]),
                 str(line["candidates"]),
+            ]
+            for line in _records(table)
+        ),
+    ]
+
+
+def wins_lines(table: pd.DataFrame) -> Lines:
+    """The lines of ``wins_table``."""
+    titles = "method,trunk,panels,ours ahead,significantly,significantly behind,ours − it (mean)"
+    return [
+        titles.split(","),
+        *(
+            [
+                named(line["label"], line["informed"]),
+                str(line["trunk"]),
+                *(str(line[name]) for name in ("panels", "ahead", "better", "worse")),
+                percent(line["difference"]),
+            ]
+            for line in _records(table)
+        ),
+    ]
+
+
+def power_lines(table: pd.DataFrame) -> Lines:
+    """The lines of ``power_table``; deviations in per cent of the box."""
+    titles = "method,level,metric,seeds,deviation of differences %,seeds needed,with Holm's strictest level"
+    return [
+        titles.split(","),
+        *(
+            [
+                *_place(line),
+                str(line["pairs"]),
+                percent(line["deviation"]),
+                *("no number" if math.isnan(line[name]) else f"{line[name]:.0f}" for name in NEEDED),
+            ]
+            for line in _records(table)
+        ),
+    ]
+
+
+def ladder_lines(table: pd.DataFrame) -> Lines:
+    """The lines of ``ladder_table``, in per cent of the box."""
+    titles = "group,rung,hypervolume %,less the rung before,p (Holm),seeds"
+    return [
+        titles.split(","),
+        *(
+            [
+                str(line["group"]),
+                str(line["label"]),
+                plus_minus(line["mean"], line["half_width"]),
+                plus_minus(line["difference"], line["difference_half_width"]),
+                probability(line["p"]),
+                str(line["seeds"]),
             ]
             for line in _records(table)
         ),
@@ -134,7 +190,13 @@ def _records(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _place(line: dict[str, Any]) -> list[str]:
-    return [named(line["label"], line["informed"]), str(line["level"]), metric_title(line["metric"])]
+    return [named(line["label"], line["informed"]), level_title(line), metric_title(line["metric"])]
+
+
+def level_title(line: dict[str, Any]) -> str:
+    """A level for display, with the kind of trunk where it is not the default."""
+    level, trunk = str(line["level"]), line.get("trunk", "default")
+    return level if trunk == "default" else f"{level}, {trunk} trunk"
 
 
 def budget_title(budget: float) -> str:

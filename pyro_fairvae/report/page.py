@@ -22,11 +22,15 @@ LONG = 40  # lines above which a table is folded
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure from an SVG or PNG file; ``alt`` is its alternative text."""
+    """A figure from an SVG or PNG file; ``alt`` is its alternative text.
+
+    ``narrow`` ones stand beside each other where there is room.
+    """
 
     path: Path
     alt: str
     caption: str
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,8 +273,9 @@ def _picture(picture: Picture) -> str:
         content = base64.b64encode(picture.path.read_bytes()).decode()
     except OSError as reason:
         raise InputError(f"cannot read the figure {picture.path}: {reason.strerror}.") from reason
+    opening = '<figure class="narrow">' if picture.narrow else "<figure>"
     return (
-        '<figure>\n<div class="scroll">'
+        f'{opening}\n<div class="scroll">'
         f'<img src="data:{kind};base64,{content}" alt="{escape(picture.alt)}">'
         f"</div>\n<figcaption>{escape(picture.caption)}</figcaption>\n</figure>"
     )

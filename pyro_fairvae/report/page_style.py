@@ -24,6 +24,8 @@ a { color: var(--link); }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; list-style: none; }
 nav a { display: inline-block; padding: .25rem 0; }
 figure { margin: 1.5rem 0; }
+figure.narrow { display: inline-block; width: min(100%%, 390px); margin: .5rem 1rem .5rem 0;
+  vertical-align: top; }
 figure img { display: block; max-width: 100%%; height: auto; background: #fff; border-radius: 4px; }
 figure img.large { max-width: none; width: 110rem; }
 figcaption, .note { color: var(--quiet); font-size: .9rem; }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from pyro_fairvae.base.files import make_folder, write_whole
 from pyro_fairvae.report.comparison import (
     INFORMED_MEANS,
     Lines,
@@ -18,83 +18,198 @@ from pyro_fairvae.report.comparison import (
     dominance_lines,
     glance_lines,
     hypervolume_lines,
+    ladder_lines,
+    level_title,
     metric_title,
     percent,
+    power_lines,
+    wins_lines,
 )
 from pyro_fairvae.report.faces import draw_faces, faces_in_words
 from pyro_fairvae.report.page import Block, Grid, Picture, Section, write_page
-from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, panels_in_words
+from pyro_fairvae.report.panels import (
+    draw_every,
+    draw_frontiers,
+    draw_hypervolumes,
+    draw_ladder,
+    frontiers_in_words,
+    main_methods,
+)
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import (
-    ALIKE,
-    BETTER,
     OURS,
     PANEL,
-    WORSE,
     budget_table,
     by_panel,
     chosen_table,
     dominance_table,
     hypervolume_table,
+    power_table,
+    wins_table,
 )
-from pyro_fairvae.studies.recovery import recovery_lines, summary_lines
-from pyro_fairvae.studies.reproduction import Reproduction
+from pyro_fairvae.studies.faces import Faces
+from pyro_fairvae.studies.ladder import ladder_table
+from pyro_fairvae.studies.recovery import point_lines, recovery_lines, summary_lines
+from pyro_fairvae.studies.reproduction import Plan, Reproduction
+from pyro_fairvae.studies.resplits import ALIKE, BETTER, WORSE
+from pyro_fairvae.studies.results_file import Tables
 
-REPRODUCTION_PAGE = "report.html"
+REPRODUCTION_PAGE, TABLES_PAGE = "report.html", "tables.md"
 
 
 def write_reproduction(out: Path, reproduction: Reproduction) -> None:
-    """Draw the figures of each group into ``out``, and write the page with all of them."""
-    figures = {
-        str(group): _draw_group(out, str(group), of_group, reproduction)
-        for group, of_group in reproduction.results.groupby("group", sort=False)
-    }
+    """Tables, figures and page of a reproduction, from what :func:`~.results_file.store_tables` stores."""
+    write_results(out, reproduction.tables, reproduction.config.ours, reproduction.faces)
+
+
+def write_results(
+    out: Path, tables: Tables, ours: str | None = None, faces: Mapping[str, Faces] | None = None
+) -> None:
+    """Draw every figure into ``out``, and write the tables as Markdown, and the page with all of them.
+
+    ``ours`` is the method that others are compared with; unless given that of the reproduction that was
+    stored.
+    """
+    make_folder(out)
+    results = tables.get("results", pd.DataFrame())
+    lines = tables.get("about", pd.DataFrame(columns=["dataset", "name", "value"]))
+    if ours is None:
+        named = lines.loc[lines["name"] == "ours", "value"]
+        ours = str(named.iloc[0]) if len(named) else OURS
+    figures: dict[str, list[Picture]] = {}
+    if len(results):
+        for (dataset, group), own in results.groupby(["dataset", "group"], sort=False):
+            figures[f"{dataset}, {group}"] = _draw_group(out, f"{dataset}-{group}", own, ours, faces or {})
+    ladder = tables.get("ladder")
+    rungs = None if ladder is None else ladder_table(ladder)
+    if rungs is not None:
+        draw_ladder(out / "ladder.svg", rungs)
+        words = "Hypervolume of each rung, from as printed to the default; the tables have the numbers."
+        figures["what each part is worth"] = [Picture(out / "ladder.svg", words, "The ladder.", narrow=True)]
+    failures = tables.get("failures", pd.DataFrame()).to_dict("records")
+    shown = lines[["dataset", "name", "value"]].astype(str).to_numpy().tolist()
+    recovery = tables.get("recovery")
     reproduction_page(
-        out / REPRODUCTION_PAGE,
-        reproduction.results,
-        reproduction.recovery if len(reproduction.recovery) else None,
-        asdict(reproduction.config),
-        reproduction.environment,
-        reproduction.failures,
-        figures,
-    )
+        out / REPRODUCTION_PAGE, results, recovery, [["data set", "name", "value"], *shown], {},
+        [{str(name): value for name, value in line.items()} for line in failures], figures, ours, rungs,
+        tables.get("printed"),
+    )  # fmt: skip
+    write_whole(out / TABLES_PAGE, tables_in_markdown(results, recovery, rungs, ours, tables.get("printed")))
 
 
-def _draw_group(out: Path, group: str, results: pd.DataFrame, reproduction: Reproduction) -> list[Picture]:
-    """Frontiers of the paper's methods and of all methods, hypervolumes, and faces for images."""
+def plan_text(planned: Plan) -> str:
+    """The jobs and hours of each method, and of all."""
+    lines = [["method", "jobs", "done", "seconds of a job", "", "hours left on one core"]]
+    for line in planned.lines.to_dict("records"):
+        lines.append(
+            [
+                str(line["label"]), str(line["jobs"]), str(line["done"]), f"{line['seconds']:.0f}",
+                "as recorded" if line["recorded"] else "estimated", f"{line['hours']:.2f}",
+            ]
+        )  # fmt: skip
+    return f"{align(lines)}\n\n{planned.in_words}"
+
+
+def _draw_group(
+    out: Path, name: str, results: pd.DataFrame, ours: str, faces: Mapping[str, Faces]
+) -> list[Picture]:
+    """Frontiers of the main methods in each panel, of every method where there are more, and hypervolumes."""
     pictures = []
-    for name, methods, words in (
-        (
-            "main",
-            list(dict.fromkeys(results[results.paper].method)),
-            "the methods of the paper's main figures",
-        ),
-        ("all", None, "every method, as in the paper's appendix"),
-    ):
-        if methods == []:
-            continue
-        path = out / f"{group}-{name}.svg"
-        draw_panels(path, results, methods, f"{reproduction.config.dataset}, {group}")
-        caption = f"Error against unfairness: {words}. Means over seeds with 95 % intervals."
-        pictures.append(Picture(path, panels_in_words(results, methods), caption))
-    path = out / f"{group}-hypervolumes.svg"
-    draw_hypervolumes(path, hypervolume_table(results))
-    pictures.append(
-        Picture(path, f"Hypervolume of every method, {group}", "Hypervolume: the larger the better.")
-    )
-    if group in reproduction.faces:
-        faces = reproduction.faces[group]
-        path = out / f"{group}-faces.png"
-        draw_faces(path, faces)
+    for panel, own in by_panel(results):
+        where = "-".join(str(panel[part]) for part in ("metric", "level", "trunk"))
+        main = main_methods(own, ours)
+        path = out / f"{name}-{where}.svg"
+        draw_frontiers(path, main, ours=ours)
+        caption = "Main methods. Lines are means over seeds, bands their corrected 95 % intervals."
+        pictures.append(Picture(path, frontiers_in_words(main, ours=ours), caption, narrow=True))
+        if own["method"].nunique() > main["method"].nunique():
+            path = out / f"{name}-{where}-every.svg"
+            draw_every(path, own, ours)
+            caption = "Every method, each before the main ones."
+            pictures.append(Picture(path, frontiers_in_words(own, ours=ours), caption, narrow=True))
+    volumes = hypervolume_table(results, ours)
+    for (metric, trunk), own in volumes.groupby(["metric", "trunk"], sort=False):
+        path = out / f"{name}-{metric}-{trunk}-hypervolumes.svg"
+        draw_hypervolumes(path, own)
+        words = (
+            f"Hypervolume of every method, {name}, {metric_title(str(metric))}; the tables have the numbers."
+        )
+        pictures.append(Picture(path, words, "Hypervolume: the larger the better.", narrow=True))
+    group = str(results["group"].iloc[0])
+    if group in faces:
+        path = out / f"{name}-faces.png"
+        draw_faces(path, faces[group])
         caption = "Test images, their reconstructions, and the same z at every label and group (λ = 0)."
-        pictures.append(Picture(path, faces_in_words(faces), caption))
+        pictures.append(Picture(path, faces_in_words(faces[group]), caption))
     return pictures
 
 
-def comparison_text(results: pd.DataFrame) -> str:
+def tables_in_markdown(
+    results: pd.DataFrame,
+    recovery: pd.DataFrame | None,
+    rungs: pd.DataFrame | None,
+    ours: str = OURS,
+    printed: pd.DataFrame | None = None,
+) -> str:
+    """Every table of the comparison as Markdown, for the documentation."""
+    parts: list[tuple[str, Lines]] = []
+    if len(results):
+        volumes = hypervolume_table(results, ours)
+        parts += [
+            ("Hypervolumes at a glance, %", glance_lines(volumes)),
+            ("Panels won and lost", wins_lines(wins_table(volumes, ours))),
+            ("Hypervolumes, with intervals and tests", hypervolume_lines(volumes)),
+            (
+                "The least disparity within a budget of error",
+                dominance_lines(dominance_table(results, ours=ours)),
+            ),
+            ("Chosen on validation", chosen_lines(chosen_table(results))),
+            ("Seeds that a difference of one point of hypervolume needs", _power(results, ours)),
+            ("Time of a method", seconds_lines(results)),
+        ]
+    for dataset, own in _by_dataset(recovery):
+        parts += [(f"Rates of withholding recovered, {dataset}, beside the paper's", summary_lines(own))]
+        parts += [(f"Rates of withholding in full, {dataset}", recovery_lines(own))]
+    for dataset, own in _by_dataset(printed):
+        parts += [(f"Rates of withholding by the method as printed, {dataset}", point_lines(own))]
+    if rungs is not None:
+        parts.append(("What each part is worth", ladder_lines(rungs)))
+    return "\n".join(f"## {title}\n\n{markdown(lines)}\n" for title, lines in parts if len(lines) > 1)
+
+
+def _by_dataset(table: pd.DataFrame | None) -> list[tuple[str, pd.DataFrame]]:
+    if table is None or table.empty:
+        return []
+    if "dataset" not in table:
+        return [("", table)]
+    return [(str(dataset), own) for dataset, own in table.groupby("dataset", sort=False)]
+
+
+def _power(results: pd.DataFrame, ours: str) -> Lines:
+    table = power_table(results, ours=ours)
+    return power_lines(table) if len(table) else [[]]
+
+
+def seconds_lines(results: pd.DataFrame) -> Lines:
+    """Seconds of a method's part of a panel on one core, means over panels and seeds."""
+    parts = results.drop_duplicates([*PANEL, "method", "seed"])
+    lines = [["method", "data set", "parts of panels", "seconds of one"]]
+    for (dataset, label), own in parts.groupby(["dataset", "label"], sort=False):
+        lines.append([str(label), str(dataset), str(len(own)), f"{own['seconds'].mean():.0f}"])
+    return lines
+
+
+def markdown(lines: Lines) -> str:
+    """A table in Markdown, titles first."""
+    rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    shown = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([shown[0], "|" + "---|" * len(rows[0]), *shown[1:]])
+
+
+def comparison_text(results: pd.DataFrame, ours: str = OURS) -> str:
     """Plain-text tables for each group: hypervolumes, and the members chosen on validation."""
     parts = []
-    for (group, _), of_group in hypervolume_table(results).groupby(["group", "dataset"], sort=False):
+    for (group, _), of_group in hypervolume_table(results, ours).groupby(["group", "dataset"], sort=False):
         chosen = chosen_table(results[results.group == group])
         parts.append(f"{group}\n\n{align(hypervolume_lines(of_group))}\n\n{align(chosen_lines(chosen))}")
     return "\n\n".join(parts)
@@ -104,11 +219,13 @@ def reproduction_page(
     path: Path,
     results: pd.DataFrame,
     recovery: pd.DataFrame | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Any] | Lines,
     versions: Mapping[str, Any],
     failures: Sequence[Mapping[str, Any]],
     figures: Mapping[str, Sequence[Picture]],
     ours: str = OURS,
+    rungs: pd.DataFrame | None = None,
+    printed: pd.DataFrame | None = None,
 ) -> None:
     """The page of ``fairvae reproduce``: what was run, the results, and how to read them.
 
@@ -121,15 +238,22 @@ def reproduction_page(
     sections += [Section(f"Frontiers: {heading}", pictures) for heading, pictures in figures.items()]
     if not results.empty:
         sections += _comparisons(results, volumes, dominance)
+        sections.append(_certainty(results, ours))
     if recovery is not None and not recovery.empty:
-        sections.append(_recovered(recovery))
+        as_printed = dict(_by_dataset(printed))
+        sections += [_recovered(own, name, as_printed.get(name)) for name, own in _by_dataset(recovery)]
+    if rungs is not None:
+        note = "Rungs of κ are compared with the last one before them."
+        sections.append(
+            Section("What each part is worth", [Grid("The ladder", ladder_lines(rungs), note, heading=1)])
+        )
     if failures:
         titles = list(dict.fromkeys(key for failure in failures for key in failure))
         lines = [titles, *([str(failure.get(key, "–")) for key in titles] for failure in failures)]
         sections.append(Section("Failures", [Grid("Jobs that failed, and the reasons", lines)]))
     sections += [
         Section("How to read this", _READING),
-        Section("Settings and versions", [_named("Settings", settings), _named("Versions", versions)]),
+        Section("Settings and versions", _settings(settings, versions)),
     ]
     opening = _what_ran(results, len(failures))
     write_page(path, "Fair-SS-VAE and its competitors, reproduced", *sections, opening=opening)
@@ -165,13 +289,17 @@ def _summary(
     blocks: list[Block] = [
         f"“Ours” is {name}. By hypervolume, of {_count(len(others), 'comparison')} with an uninformed "
         f"method in a panel, ours is better in {counts[BETTER]}, worse in {counts[WORSE]}, and without a "
-        f"significant difference in {counts[ALIKE]} (paired t-tests over seeds at 5 %, corrected by Holm "
-        "within a panel).",
+        f"significant difference in {counts[ALIKE]} (paired t-tests over seeds at 5 %, corrected for the "
+        "overlap of splits, and by Holm within a panel).",
+        Grid("Panels won and lost", wins_lines(wins_table(volumes, ours)), f"{INFORMED_MEANS}."),
         Grid("The largest hypervolumes of uninformed methods", _leaders(volumes, ours)),
         Grid("In how many panels ours has the least disparity at a given error", _wins(dominance, ours)),
     ]
     if recovery is not None and not recovery.empty:
-        blocks.append(Grid("Rates of withholding recovered, beside the paper's", summary_lines(recovery)))
+        blocks += [
+            Grid(f"Rates of withholding recovered, beside the paper's {dataset}".strip(), summary_lines(own))
+            for dataset, own in _by_dataset(recovery)
+        ]
     if failures:
         blocks.append(
             f"The tables do not include what failed: {_count(failures, 'part')}, listed under Failures."
@@ -189,7 +317,8 @@ def _leaders(volumes: pd.DataFrame, ours: str) -> Lines:
         place = f"{here.index[0] + 1} of {len(ranked)}" if len(here) else "–"
         lines.append(
             [
-                f"{panel['dataset']}, {panel['group']}, {panel['level']}, {metric_title(panel['metric'])}",
+                f"{panel['dataset']}, {panel['group']}, {level_title(panel)}, "
+                f"{metric_title(panel['metric'])}",
                 *(_first(ranked, "label"), _first(ranked, "mean"), _first(here, "mean"), place),
                 *(_first(others, "label"), _first(others, "mean"), _first(others, "verdict")),
             ]
@@ -263,9 +392,29 @@ def _comparisons(results: pd.DataFrame, volumes: pd.DataFrame, dominance: pd.Dat
     return [Section(title, parts) for title, parts in zip(titles, blocks, strict=True)]
 
 
-def _recovered(recovery: pd.DataFrame) -> Section:
+def _certainty(results: pd.DataFrame, ours: str) -> Section:
     return Section(
-        "Table 1: who withholds",
+        "What could be seen, and time",
+        [
+            "How many seeds a difference of one point of hypervolume would need to be found with a chance of "
+            "80 %, by the deviation of differences between seeds: for one test at 5 %, and for the strictest "
+            "of Holm's. Where no number is enough, these rows are too few for it, however they are split.",
+            *([Grid("Seeds needed", power)] if len(power := _power(results, ours)) > 1 else []),
+            Grid("Seconds of a method's part of a panel, on one core", seconds_lines(results)),
+        ],
+    )
+
+
+def _settings(settings: Mapping[str, Any] | Lines, versions: Mapping[str, Any]) -> list[Block]:
+    if isinstance(settings, Mapping):
+        return [_named("Settings", settings), _named("Versions", versions)]
+    return [Grid("Settings and versions", settings, heading=1)]
+
+
+def _recovered(recovery: pd.DataFrame, dataset: str, printed: pd.DataFrame | None) -> Section:
+    points = [Grid("The same by the method as printed", point_lines(printed))] if printed is not None else []
+    return Section(
+        f"Table 1: who withholds{', ' if dataset else ''}{dataset}",
         [
             "How often people of each group withhold it, as estimated from masked data alone. α is the rate "
             "of the group numbered 1 and β that of the group numbered 0; “paper” is the paper's Table 1.",
@@ -276,6 +425,7 @@ def _recovered(recovery: pd.DataFrame) -> Section:
                 "The levels of a seed share split and random numbers, so their intervals are correlated.",
                 heading=2,
             ),
+            *points,
         ],
     )
 
@@ -307,7 +457,8 @@ _READING = (
     "which favours every method, most of all one with many points or much noise. Members chosen on "
     "validation, by its rows that state label and group, do not have this bias.",
     "Intervals are 95 % t-intervals over seeds. A seed draws split, mask and initial weights anew, but from "
-    "the same rows: test parts overlap between seeds. Intervals and tests therefore refer to repeated splits "
-    "of this data set, not to new data, for which they would be wider.",
+    "the same rows: training and test parts overlap between seeds. Intervals and tests allow for it as "
+    "Nadeau and Bengio (2003) do: the variance of a mean over J splits is taken as 1/J + n(test)/n(training) "
+    "times that of a split.",
     "“Not significant” does not mean equal: with few seeds, tests detect only large differences.",
 )

@@ -21,7 +21,7 @@ from pyro_fairvae.risks.imputers import IMPUTERS, Beliefs, impute
 from pyro_fairvae.risks.number_gaps import NUMBER_RISKS
 from pyro_fairvae.risks.relaxations import LEARNED, LEARNED_BY_GROUP, RELAXATIONS, are_learned, relaxation
 
-LABELLERS = ("head", "propagation")
+LABELLERS = ("head", "propagation", "propagation_as_printed")
 IMPUTATIONS = ("auto", "cross_fitted", "own")
 GRADIENTS = ("stopped", "vanilla")
 
@@ -100,7 +100,8 @@ class RiskSettings:
     )
     labeller: str = option(
         "head",
-        "P_g, unstated labels: head, or propagation (a Gaussian field on a graph of nearest neighbours)",
+        "P_g, unstated labels: head, propagation (a Gaussian field on a graph of nearest neighbours, times "
+        "the odds of stating nothing), or propagation_as_printed (the field alone, as in the paper)",
     )
     imputation: str = option(
         "auto",
@@ -192,6 +193,11 @@ class RiskSettings:
         if self.refine_decisions is None:
             return 50.0 if self.risk_estimator == "smoothed" else 0.0
         return self.refine_decisions
+
+    @property
+    def propagates(self) -> bool:
+        """Whether P_g is a Gaussian field."""
+        return self.labeller != "head"
 
     @property
     def learns_thresholds(self) -> bool:

@@ -1,23 +1,33 @@
 """Methods compared by their trade-offs of error against disparity, over repeated splits.
 
 ``results`` has a line for each panel, method, seed and trade-off weight; a panel is a data set, a group, a
-level of missingness and a metric. All figures are of the test part; less is better.
+level of missingness, a metric and a trunk. All figures are of the test part; less is better. Intervals and
+tests allow for the overlap of splits (:mod:`.resplits`), ``overlap`` in the results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
 
-PANEL = ("dataset", "group", "level", "metric")
+from pyro_fairvae.studies.resplits import (
+    BETTER,
+    LEVEL_OF_TESTS,
+    OVERLAP,
+    WORSE,
+    Paired,
+    half_width,
+    holm,
+    paired_test,
+    pairs_needed,
+)
+
+PANEL = ("dataset", "group", "level", "metric", "trunk")
 OURS, WITHOUT_RISK = "fair_ssvae", "ss_vae"
-BETTER, WORSE, ALIKE = "ours better", "ours worse", "not significant"
-LEVEL_OF_TESTS = 0.05
 BUDGETS = (0.0, 0.005, 0.01, 0.02)
 
 
@@ -54,6 +64,11 @@ def by_panel(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame
         yield dict(zip(PANEL, key, strict=True)), lines
 
 
+def overlap_of(lines: pd.DataFrame) -> float:
+    """n_test / n_train of the splits that lines are of."""
+    return float(lines["overlap"].mean()) if "overlap" in lines else OVERLAP
+
+
 def _by_method(panel: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     for method, lines in panel.groupby("method", sort=False):
         first = lines.iloc[0]
@@ -71,55 +86,13 @@ def hypervolumes(results: pd.DataFrame, disparity_limit: float = 0.2) -> pd.Data
             for seed, points in of_method.groupby("seed"):
                 reference = float(points["constant_error"].iloc[0]), disparity_limit
                 volume = hypervolume(points[["error", "disparity"]], reference)
-                lines.append(panel | method | {"seed": seed, "members": len(points), "hypervolume": volume})
+                lines.append(
+                    panel
+                    | method
+                    | {"seed": seed, "members": len(points), "hypervolume": volume}
+                    | {"overlap": overlap_of(points)}
+                )
     return pd.DataFrame(lines)
-
-
-def half_width(values: ArrayLike) -> float:
-    """Half of the 95 % t-interval of the mean; NaN for fewer than two values."""
-    v = np.asarray(values, dtype=float)
-    v = v[~np.isnan(v)]
-    if len(v) < 2:
-        return float("nan")
-    return float(stats.t.ppf(0.975, len(v) - 1) * v.std(ddof=1) / np.sqrt(len(v)))
-
-
-class Paired(NamedTuple):
-    """Mean difference of two methods over the seeds that both have, and its p-value by a paired t-test."""
-
-    difference: float
-    p: float
-    pairs: int
-
-    def verdict(self, p: float, less_is_better: bool = False) -> str:
-        """The result in words at the 5 % level; ``p`` may be a corrected p-value."""
-        if not p < LEVEL_OF_TESTS:
-            return ALIKE
-        return BETTER if (self.difference < 0) == less_is_better else WORSE
-
-
-def paired_test(ours: pd.Series, theirs: pd.Series) -> Paired:
-    """Ours − theirs, by seed in the index. The p-value is NaN for fewer than two pairs."""
-    differences = (ours - theirs).dropna().to_numpy(dtype=float)
-    if len(differences) < 2:
-        return Paired(float(differences.mean()) if len(differences) else float("nan"), float("nan"),
-                      len(differences))  # fmt: skip
-    mean = float(differences.mean())
-    if np.ptp(differences) < 1e-12:  # limit of the test, for which scipy would warn
-        return Paired(mean, 1.0 if abs(mean) < 1e-12 else 0.0, len(differences))
-    return Paired(mean, float(stats.ttest_1samp(differences, 0.0).pvalue), len(differences))
-
-
-def holm(p_values: ArrayLike) -> np.ndarray:
-    """Holm's correction of p-values (n,) for multiple tests: p₍ᵢ₎ ↦ maxⱼ≤ᵢ min(1, (n − j + 1) p₍ⱼ₎).
-
-    A NaN stands for no test and stays NaN.
-    """
-    p = np.asarray(p_values, dtype=float)
-    corrected = np.full(p.shape, np.nan)
-    order = np.argsort(p)[: int((~np.isnan(p)).sum())]
-    corrected[order] = np.maximum.accumulate(np.minimum(1, p[order] * np.arange(len(order), 0, -1)))
-    return corrected
 
 
 def hypervolume_table(results: pd.DataFrame, ours: str = OURS, disparity_limit: float = 0.2) -> pd.DataFrame:
@@ -133,11 +106,12 @@ def hypervolume_table(results: pd.DataFrame, ours: str = OURS, disparity_limit: 
             method: of_method.set_index("seed")["hypervolume"]
             for method, of_method in of_panel.groupby("method")
         }
-        lines, tests = [], []
+        lines, tests, overlap = [], [], overlap_of(of_panel)
         for method, of_method in _by_method(of_panel):
             name = method["method"]
-            nothing = Paired(float("nan"), float("nan"), 0)
-            test = paired_test(by_seed[ours], by_seed[name]) if ours in by_seed and name != ours else nothing
+            test = Paired(float("nan"), float("nan"), 0)
+            if ours in by_seed and name != ours:
+                test = paired_test(by_seed[ours], by_seed[name], overlap)
             tests.append(test)
             volumes = of_method["hypervolume"]
             lines.append(
@@ -147,9 +121,12 @@ def hypervolume_table(results: pd.DataFrame, ours: str = OURS, disparity_limit: 
                     "seeds": int(volumes.notna().sum()),
                     "members": float(of_method["members"].mean()),
                     "mean": float(volumes.mean()),
-                    "half_width": half_width(volumes),
+                    "half_width": half_width(volumes, overlap),
                     "difference": test.difference,
+                    "difference_half_width": test.half_width,
+                    "deviation": test.deviation,
                     "pairs": test.pairs,
+                    "overlap": overlap,
                 }
             )
         corrected = holm([test.p for test in tests])
@@ -158,6 +135,30 @@ def hypervolume_table(results: pd.DataFrame, ours: str = OURS, disparity_limit: 
             line["verdict"] = "ours" if line["method"] == ours else test.verdict(p) if test.pairs else ""
         tables.append(pd.DataFrame(lines))
     return pd.concat(tables, ignore_index=True)
+
+
+def power_table(
+    results: pd.DataFrame, difference: float = 0.01, ours: str = OURS, disparity_limit: float = 0.2
+) -> pd.DataFrame:
+    """Seeds that a difference of hypervolume would need, for each panel and other method.
+
+    ``needed`` is for one test at 5 %, ``needed_of_all`` for the strictest of Holm's, at 5 % by the number of
+    tests in the panel; both with a power of 80 %. NaN: more than any number of splits of these rows can do.
+    """
+    lines = []
+    for panel, of_panel in by_panel(hypervolume_table(results, ours, disparity_limit)):
+        tested = of_panel[of_panel["pairs"] >= 2]
+        for line in tested.to_dict("records"):
+            needed = [
+                pairs_needed(difference, line["deviation"], line["overlap"], level)
+                for level in (LEVEL_OF_TESTS, LEVEL_OF_TESTS / len(tested))
+            ]
+            lines.append(
+                panel
+                | {str(name): line[name] for name in ("method", "label", "informed", "pairs", "deviation")}
+                | dict(zip(("needed", "needed_of_all"), (n or float("nan") for n in needed), strict=True))
+            )
+    return pd.DataFrame(lines)
 
 
 def least_disparity(
@@ -178,7 +179,10 @@ def least_disparity(
                 of_method = within[within["method"] == method["method"]]
                 least = of_method.groupby("seed")["disparity"].min().reindex(limits.index)
                 lines += [
-                    panel | {"budget": budget} | method | {"seed": seed, "disparity": float(value)}
+                    panel
+                    | {"budget": budget}
+                    | method
+                    | {"seed": seed, "disparity": float(value), "overlap": overlap_of(of_panel)}
                     for seed, value in least.items()
                 ]
     return pd.DataFrame(lines)
@@ -213,7 +217,7 @@ def budget_table(
                         "seeds": int(least.notna().sum()),
                         "of": len(least),
                         "disparity": float(least.mean()) if all_seeds else float("nan"),
-                        "half_width": half_width(least) if all_seeds else float("nan"),
+                        "half_width": half_width(least, overlap_of(of_method)) if all_seeds else float("nan"),
                     }
                 )
     return pd.DataFrame(lines)
@@ -247,7 +251,7 @@ def dominance_table(
             elif other is None:
                 verdict = "no other within"
             else:
-                test = paired_test(by_seed[ours], by_seed[other])
+                test = paired_test(by_seed[ours], by_seed[other], overlap_of(within))
                 verdict = test.verdict(test.p, less_is_better=True)
             lines.append(
                 panel
@@ -280,7 +284,7 @@ def chosen_table(results: pd.DataFrame) -> pd.DataFrame:
             for column in ("error", "disparity"):
                 line |= {
                     column: float(of_method[column].mean()),
-                    f"{column}_half_width": half_width(of_method[column]),
+                    f"{column}_half_width": half_width(of_method[column], overlap_of(of_method)),
                 }
             lines.append(line | {name: float(of_method[name].mean()) for name in ("floor", "positive_rate")})
     return pd.DataFrame(lines)
@@ -293,11 +297,54 @@ def frontier(own: pd.DataFrame) -> pd.DataFrame:
             "weight": weight,
             "seeds": over_seeds["seed"].nunique(),
             "error": float(over_seeds["error"].mean()),
-            "error_half_width": half_width(over_seeds["error"]),
+            "error_half_width": half_width(over_seeds["error"], overlap_of(own)),
             "disparity": float(over_seeds["disparity"].mean()),
-            "disparity_half_width": half_width(over_seeds["disparity"]),
+            "disparity_half_width": half_width(over_seeds["disparity"], overlap_of(own)),
         }
         for weight, over_seeds in own.groupby("weight")
     ]
     means = pd.DataFrame(lines)
     return means.assign(optimal=pareto(means[["error", "disparity"]]))
+
+
+def attained(own: pd.DataFrame, disparities: ArrayLike) -> pd.DataFrame:
+    """The least error of one method in one panel at most at each disparity: means over seeds, with intervals.
+
+    The constant classifier, whose disparity is 0, counts, so that the area between the mean and its error, as
+    a share of the box, is the mean hypervolume.
+    """
+    grid = np.asarray(disparities, dtype=float)
+    curves = []
+    for _, points in own.groupby("seed"):
+        error, disparity = (points[name].to_numpy(dtype=float) for name in ("error", "disparity"))
+        within = disparity[:, None] <= grid
+        least = np.where(within, error[:, None], np.inf).min(0)
+        curves.append(np.minimum(least, float(points["constant_error"].iloc[0])))
+    stacked = np.array(curves)
+    half = [half_width(column, overlap_of(own)) for column in stacked.T]
+    return pd.DataFrame({"disparity": grid, "error": stacked.mean(0), "half_width": half})
+
+
+def wins_table(volumes: pd.DataFrame, ours: str = OURS) -> pd.DataFrame:
+    """For each other method: in how many panels ours has the larger mean, and how many tests found a
+    difference.
+
+    ``volumes`` is a :func:`hypervolume_table`; one table for each trunk.
+    """
+    lines = []
+    others = volumes[(volumes["method"] != ours) & volumes["difference"].notna()]
+    for (trunk, method), own in others.groupby(["trunk", "method"], sort=False):
+        lines.append(
+            {
+                "trunk": trunk,
+                "method": method,
+                "label": own["label"].iloc[0],
+                "informed": bool(own["informed"].iloc[0]),
+                "panels": len(own),
+                "ahead": int((own["difference"] > 0).sum()),
+                "better": int((own["verdict"] == BETTER).sum()),
+                "worse": int((own["verdict"] == WORSE).sum()),
+                "difference": float(own["difference"].mean()),
+            }
+        )
+    return pd.DataFrame(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +20,7 @@ from pyro_fairvae.base.errors import InputError, choose, require
 from pyro_fairvae.base.messages import one_line
 from pyro_fairvae.base.options import flatten, nested, option
 from pyro_fairvae.base.seeds import check_seed
+from pyro_fairvae.baselines.as_printed import as_printed
 from pyro_fairvae.channels.channel import Channel
 from pyro_fairvae.channels.priors import channel, sketched_channel
 from pyro_fairvae.data import DATASETS, DEFAULT_DATASET, LEVELS, AnyTable, Dataset, Missingness, Splits, load
@@ -245,6 +246,20 @@ def check_simulated(dataset: str) -> None:
 
 def _nested(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in matrix.tolist())
+
+
+# Options of ``fairvae train --preset``, for tables or for images.
+TRAIN_PRESETS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "default": lambda images: {},
+    "as_printed": lambda images: as_printed(images),
+    "as_printed_vanilla": lambda images: as_printed(images, vanilla=True),
+}
+
+
+def preset_of_training(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a preset of ``fairvae train`` for the data set among the given options."""
+    dataset = DATASETS.get(given.get("dataset", DEFAULT_DATASET))
+    return TRAIN_PRESETS[choose("preset", name, TRAIN_PRESETS)](dataset is not None and dataset.images)
 
 
 def suiting(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,14 @@ def run_jobs(
     return [replace(settled[job.key], job=job) for job in jobs]
 
 
+def kept_outcomes(jobs: Sequence[Job], out: Path, version: str) -> dict[str, Outcome]:
+    """The outcomes, by key, of those jobs that ``out`` has records of; nothing is written."""
+    if not (out / "jobs").is_dir():
+        return {}
+    files = JobFiles(out, version)
+    return {job.key: files.read(job) for job in jobs if files.has(job)}
+
+
 def numbers(content: Any) -> Any:
     """``null``, which JSON has in place of a number that is not finite, becomes NaN again."""
     if isinstance(content, dict):

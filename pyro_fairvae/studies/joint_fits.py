@@ -86,6 +86,20 @@ def once(
     return rows
 
 
+def point_rates(fitted: Fit, truth: dict[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
+    """A line for each outcome of each group: the mean under the guide of the first member, and the truth."""
+    guide = fitted.at_chosen_epoch().guide
+    channel = guide.channel_a
+    known = channel.row_probabilities(truth["a"])
+    lines = []
+    for r, (row, site) in enumerate(zip(channel.rows, channel.sites, strict=True)):
+        found = guide.sites.mean(site)[0, 0].detach().cpu()
+        for e, outcome in enumerate(row.outcomes):
+            line = {"channel": "a", "given": row.label, "says": outcome, "truth": float(known[r][e])}
+            lines.append(common | line | {"mean": float(found[e])})
+    return lines
+
+
 def rates(many: JointFit, table: int, truth: dict[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
     """A line for each outcome of each row of a data set's channels: posterior, the guide's mean, truth."""
     lines = []

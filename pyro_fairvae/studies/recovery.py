@@ -157,6 +157,28 @@ def recovery_lines(found: pd.DataFrame) -> list[list[str]]:
     return lines
 
 
+def point_lines(found: pd.DataFrame) -> list[list[str]]:
+    """Rates without intervals over seeds, as by the method as printed, beside the paper's figure."""
+    lines = [["group", "level", "rate", "truth", "paper", "found", "± s.d.", "|error|"]]
+    rows = found[(found.channel == "a") & (found.says == "unavailable")]
+    for (group, level, given), own in rows.groupby(["group", "level", "given"], sort=False):
+        index = list(dict.fromkeys(rows[rows.group == group].given)).index(given)
+        paper = PAPER.get((str(group), str(level)))
+        lines.append(
+            [
+                str(group),
+                str(level),
+                f"P(∅|{given})",
+                f"{own.truth.iloc[0]:.2f}",
+                f"{paper[1 - index]:.2f}" if paper and index < 2 else "–",
+                f"{own['mean'].mean():.3f}",
+                f"{own['mean'].std():.3f}",
+                f"{(own['mean'] - own.truth).abs().mean():.4f}",
+            ]
+        )
+    return lines
+
+
 def summary_lines(found: pd.DataFrame) -> list[list[str]]:
     """Mean absolute error over levels, seeds and rates by group, beside the paper's, and coverage."""
     lines = [["group", "mean |error|", "paper's", "guide's", "90 % intervals that held the truth"]]

@@ -19,7 +19,13 @@ from pyro_fairvae.report.comparison import (
     hypervolume_lines,
 )
 from pyro_fairvae.report.page import THEMES, Grid, Picture, Section, write_page
-from pyro_fairvae.report.panels import draw_hypervolumes, draw_panels, looks, panels_in_words
+from pyro_fairvae.report.panels import (
+    draw_every,
+    draw_frontiers,
+    draw_hypervolumes,
+    frontiers_in_words,
+    looks,
+)
 from pyro_fairvae.report.reproduction import reproduction_page
 from pyro_fairvae.report.text import align
 from pyro_fairvae.studies.comparison import budget_table, chosen_table, dominance_table, hypervolume_table
@@ -52,10 +58,11 @@ def some_recovery() -> pd.DataFrame:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     results = some_results(metrics=("deo", "deopp"))
-    draw_panels(folder / "panels.svg", results, title="adult, gender")
+    one = results[results["metric"] == "deo"]
+    draw_frontiers(folder / "panels.svg", one)
     draw_hypervolumes(folder / "volumes.png", hypervolume_table(results))
     pictures = [
-        Picture(folder / "panels.svg", panels_in_words(results), "Frontiers " + "z" * 300),
+        Picture(folder / "panels.svg", frontiers_in_words(one), "Frontiers " + "z" * 300),
         Picture(folder / "volumes.png", "Hypervolumes, as in the table.", NASTY),
     ]
     failures = [{"method": NASTY, "seed": 1, "reason": "the loss is not finite: " + "x" * 300}]
@@ -167,13 +174,14 @@ def test_figures_of_one_seed_and_of_points_far_out_smoke(tmp_path: Path) -> None
     results.loc[(results.method == "fairda") & (results.weight > 3), ["error", "disparity"]] = 0.6, 0.0
     results.loc[(results.method == "nasty") & (results.weight > 3), "disparity"] = float("nan")
     one = results[results.seed == 0]
-    draw_panels(tmp_path / "panels.png", one, ["fair_ssvae", "fairda", "nasty"])
+    draw_frontiers(tmp_path / "panels.png", one, ["fair_ssvae", "fairda", "nasty"])
+    draw_every(tmp_path / "every.png", one)
     draw_hypervolumes(tmp_path / "volumes.svg", hypervolume_table(one))
     assert (tmp_path / "panels.png").stat().st_size > 10_000
-    with pytest.raises(InputError, match="one data set and group"):
-        draw_panels(tmp_path / "two.png", pd.concat([one, one.assign(group="race")]))
+    with pytest.raises(InputError, match="shows one panel"):
+        draw_frontiers(tmp_path / "two.png", pd.concat([one, one.assign(group="race")]))
     with pytest.raises(InputError, match="Did you mean 'fairda'"):
-        draw_panels(tmp_path / "unknown.png", one, ["fairdaa"])
+        draw_frontiers(tmp_path / "unknown.png", one, ["fairdaa"])
 
 
 TRY = """

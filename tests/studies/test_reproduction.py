@@ -11,20 +11,24 @@ import pytest
 import torch
 from sklearn.metrics import recall_score, zero_one_loss
 
+from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build
 from pyro_fairvae.baselines import METHODS, Task
 from pyro_fairvae.data import LEVELS, Missingness, Table, load, split
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.studies.jobs import JobFiles
+from pyro_fairvae.studies.pools import Attempt
 from pyro_fairvae.studies.reproduction import (
     COMPARED,
     GRID_PRESETS,
     ReproduceConfig,
     all_jobs,
-    estimate,
     job_of,
     jobs_of,
     panels_of,
+    plan,
+    preset,
     result_lines,
     run_job,
 )
@@ -36,9 +40,7 @@ SMALL = {"dataset": "synthetic", "groups": "group", "levels": "sparse", "metrics
 
 
 def keys(method: str) -> set[str]:
-    config = build(
-        ReproduceConfig, GRID_PRESETS["paper"] | {"methods": method, "seeds": 1, "groups": "gender"}
-    )
+    config = build(ReproduceConfig, {"methods": method, "seeds": 1, "groups": "gender"})
     return {job_of(config, *panel).key for panel in panels_of(config)}
 
 
@@ -60,7 +62,7 @@ def test_methods_share_their_member_at_weight_0() -> None:
     }
     alone = build(ReproduceConfig, SMALL | {"methods": "fair_ssvae", "weights": 1})
     assert [job.config["method"] for job in all_jobs(alone)] == ["ss_vae"]
-    panel = ("group", "sparse", "deo", "fair_ssvae", 0)
+    panel = ("group", "sparse", "deo", "fair_ssvae", 0, "default")
     records = [run_job(job.config) for job in jobs_of(config, panel)]
     lines = result_lines(config, panel, records, 1.0)
     assert [line["weight"] for line in lines] == [0.0, 0.1, 0.4]
@@ -119,12 +121,57 @@ def test_the_run_without_risk_says_who_withholds() -> None:
     assert all(line["q05"] < line["mean"] < line["q95"] for line in rows.values())
 
 
-def test_the_estimate_grows_with_the_grid() -> None:
-    one, many = (
-        estimate(build(ReproduceConfig, SMALL | {"methods": "fairda,reweighting", "seeds": seeds}), 1)
-        for seeds in (1, 40)
-    )
-    assert 10 * one < many
+def test_the_method_as_printed_says_who_withholds_without_intervals() -> None:
+    config = build(ReproduceConfig, SMALL | {"methods": "as_printed,ss_vae"})
+    jobs = {job.config["method"]: job for job in all_jobs(config)}
+    assert set(jobs) == {"ss_vae_as_printed", "as_printed", "ss_vae"}
+    record = run_job(jobs["ss_vae_as_printed"].config)
+    rows = {line["given"]: line for line in record["recovery"] if line["says"] == "unavailable"}
+    assert [rows[group]["truth"] for group in "01"] == pytest.approx(list(LEVELS["sparse"]))
+    assert all(0 < line["mean"] < 1 and "q05" not in line for line in rows.values())
+
+
+def test_the_plan_grows_with_the_grid_and_learns_from_records(tmp_path: Path) -> None:
+    methods = {"methods": "fairda,reweighting"}
+    one, many = (plan(build(ReproduceConfig, SMALL | methods | {"seeds": seeds}), 1) for seeds in (1, 40))
+    assert 10 * one.seconds < many.seconds
+    assert many.lines["jobs"].tolist() == [40, 40]
+    assert not many.lines["recorded"].any()
+    config = build(ReproduceConfig, SMALL | methods | {"seeds": 4})
+    files = JobFiles(tmp_path, __version__)
+    for job in all_jobs(config)[:1]:  # 100 s for the first FairDA
+        files.write(job, Attempt(job.key, {}, None, 100.0))
+    first, second = plan(config, 2, tmp_path).lines.to_dict("records")
+    assert (first["method"], first["done"], first["recorded"], second["done"]) == ("fairda", 1, True, 0)
+    assert first["seconds"] == pytest.approx(100)
+    assert first["hours"] == pytest.approx(300 / 3600)
+    costs = [METHODS[name].cost for name in ("fairda", "reweighting")]
+    assert second["hours"] == pytest.approx(400 * costs[1] / costs[0] / 3600)
+    assert "8 jobs, 1 of them done" in plan(config, 2, tmp_path).in_words
+    assert not (tmp_path / "nothing").exists()
+    assert plan(config, 1, tmp_path / "nothing").lines["done"].sum() == 0
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_the_papers_preset_has_main_methods_everywhere_and_others_where_most_is_hidden() -> None:
+    config = build(ReproduceConfig, preset("paper", "adult"))
+    panels = panels_of(config)
+    assert (set(config.all_groups), config.seeds) == ({"gender", "race"}, 5)
+    seen = {(method, level, trunk) for _, level, _, method, _, trunk in panels}
+    for name, method in METHODS.items():
+        levels = LEVELS if method.main else ["sparse"]
+        expected = {(level, "best") for level in levels}
+        expected |= set() if method.ablation else {("sparse", "paper")}
+        assert {(level, trunk) for found, level, trunk in seen if found == name} == expected, name
+    jobs = {job.key: job.config for job in all_jobs(config)}
+    of_trees = [job for job in jobs.values() if job["method"] == "trees_settled"]
+    assert len(of_trees) == 2 * 3 * 2 * 5  # no trunk: the same in panels of both
+    assert all(job["settings"]["trunk"] is None for job in of_trees)
+    trunks = {(job["settings"]["trunk"], job["settings"]["pieces"]) for job in jobs.values()}
+    assert trunks == {("boosted", 16), ("mlp", 0), (None, 16)}
+    images = build(ReproduceConfig, preset("celeba", "adult"))
+    assert (images.dataset, images.seeds, set(images.levels)) == ("celeba", 3, set(LEVELS))
+    assert build(ReproduceConfig, preset("celeba", "celeba_cheekbones") | {"dataset": "celeba_cheekbones"})
 
 
 def test_smoke_preset_runs_every_method(
@@ -140,9 +187,10 @@ def test_smoke_preset_runs_every_method(
     assert found[["error", "disparity", "val_error"]].stack().between(0, 1).all()
     assert len(found[found.method == "fair_ssvae"]) == 2  # weights
     for name in (
-        "gender-main.svg",
-        "gender-all.svg",
-        "gender-hypervolumes.svg",
+        "adult-gender-deo-sparse-default.svg",
+        "adult-gender-deo-sparse-default-every.svg",
+        "adult-gender-deo-default-hypervolumes.svg",
+        "tables.md",
         "recovery.csv",
         "report.html",
     ):

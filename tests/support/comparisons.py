@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy import stats
+
+from pyro_fairvae.studies.resplits import OVERLAP
 
 METHODS = {
     "fair_ssvae": ("Fair-SS-VAE", False),
@@ -46,7 +49,8 @@ def made_up_results(
                             lines.append(
                                 {
                                     "dataset": "adult", "group": group, "level": level, "metric": metric,
-                                    "method": method, "label": label, "informed": informed,
+                                    "trunk": "default", "method": method,
+                                    "label": label, "informed": informed,
                                     "paper": method in METHODS, "seed": seed, "weight": weight,
                                     "selected": weight == (0.0 if method == "ss_vae" else 0.8),
                                     "val_error": error + 0.001, "val_disparity": abs(disparity + 0.004),
@@ -55,3 +59,10 @@ def made_up_results(
                                 }
                             )  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def corrected_p(ours: Sequence[float], theirs: Sequence[float], overlap: float = OVERLAP) -> float:
+    """SciPy's paired t-test, its statistic shrunk as the variance is corrected."""
+    pairs = len(ours)
+    t = stats.ttest_rel(ours, theirs).statistic / np.sqrt(1 + pairs * overlap)
+    return float(2 * stats.t.sf(abs(t), pairs - 1))

@@ -1,11 +1,12 @@
 """How often intervals of weighted and clustered audits cover the truth, and those that know of neither.
 
-Households of one to six people live in towns, and are alike in group and decision. Towns are sampled, the
-larger the chance the more of their people are decided against, and households within them, so that people
-differ in their chance to be asked; the weight is its inverse. Groups withhold in 60 and 30 % of the cases.
-The truth is that of everybody.
+Households of one to six people live in towns, and are alike in group and decision. Whole towns are sampled,
+the more rarely the more of their people are decided for, so that people differ in their chance to be asked;
+the weight is its inverse. With --by-people they are sampled one by one, at the same chances. Groups withhold
+in 60 and 30 % of the cases. The truth is that of everybody.
 
   python benchmarks/survey_coverage.py --simulations 200
+  python benchmarks/survey_coverage.py --simulations 200 --by-people
 """
 
 from __future__ import annotations
@@ -45,23 +46,31 @@ def population() -> pd.DataFrame:
     return people.assign(town=town, proba=1 / (1 + np.exp(-1.5 * (merit - 0.3))))
 
 
-def simulate(people: pd.DataFrame, by_town: dict[int, np.ndarray], seed: int) -> dict[str, Audit]:
-    """The audit of one sample: as it was drawn, and as if people had been drawn one by one."""
+def simulate(
+    people: pd.DataFrame, by_town: dict[int, np.ndarray], by_people: bool, seed: int
+) -> dict[str, Audit]:
+    """The audit of one sample: as it was drawn, and as if people had been drawn one by one, or alike."""
     draw = np.random.default_rng([seed])
-    chance = people["chance"].to_numpy()[[rows[0] for rows in by_town.values()]]
-    towns = np.flatnonzero(draw.random(len(chance)) < chance)
-    rows = people.iloc[np.concatenate([by_town[town] for town in towns])]
+    chance = people["chance"].to_numpy()
+    if by_people:
+        rows = people[draw.random(len(people)) < chance]
+    else:
+        towns = np.flatnonzero(draw.random(TOWNS) < chance[[rows[0] for rows in by_town.values()]])
+        rows = people.iloc[np.concatenate([by_town[town] for town in towns])]
     said = np.where(draw.random(len(rows)) < WITHHELD[rows["group"]], None, rows["group"].astype(str))
     given = rows["y"].to_numpy(), rows["decided"].to_numpy(), said
     shared = {"groups_proba": np.c_[1 - rows["proba"], rows["proba"]], "scores": rows["score"].to_numpy()}
     weight, clusters = 1 / rows["chance"].to_numpy(), rows["town"].to_numpy()
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
-        return {
-            "weights and clusters": audit(*given, **shared, sample_weight=weight, clusters=clusters),
+        audits = {
             "weights alone": audit(*given, **shared, sample_weight=weight),
             "neither": audit(*given, **shared),
         }
+        if not by_people:
+            both = audit(*given, **shared, sample_weight=weight, clusters=clusters)
+            audits = {"weights and clusters": both} | audits
+        return audits
 
 
 def intervals_of(found: Audit) -> pd.DataFrame:
@@ -75,6 +84,7 @@ def intervals_of(found: Audit) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--by-people", action="store_true", help="people are sampled, not towns")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     people = population()
@@ -83,10 +93,11 @@ def main() -> None:
     truth = intervals_of(everybody)["estimate"]
     run = joblib.delayed(simulate)
     found = joblib.Parallel(arguments.jobs)(
-        run(people, by_town, seed) for seed in range(arguments.simulations)
+        run(people, by_town, arguments.by_people, seed) for seed in range(arguments.simulations)
     )
     size = np.mean([each["neither"].rows["rows"] for each in found])
-    print(f"{arguments.simulations} samples of {SAMPLED} towns, {size:.0f} people on average\n")
+    what = "people" if arguments.by_people else f"{SAMPLED} towns"
+    print(f"{arguments.simulations} samples of {what}, {size:.0f} people on average\n")
     columns = {"truth": truth}
     for name in found[0]:
         tables = [intervals_of(each[name]) for each in found]

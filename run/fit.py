@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--weights", metavar="COLUMN",
-        help="column with weights of rows, such as a survey's: people each stands for; not a feature",
+        help="column with weights of rows, such as a survey's: of how many people each is; not a feature",
     )  # fmt: skip
     parser.add_argument(
         "--risk", metavar="NAME",

@@ -47,7 +47,7 @@ from pyro_fairvae.evaluation.selection import (
 )
 from pyro_fairvae.inference.settings import INTERVALS
 from pyro_fairvae.inference.settling import check_refined
-from pyro_fairvae.inference.training import Progress, check_without_costs
+from pyro_fairvae.inference.training import Progress
 from pyro_fairvae.nn.trunks import chosen_trunk
 from pyro_fairvae.risks import RISKS
 from pyro_fairvae.risks.costs import check_costs
@@ -333,7 +333,7 @@ class FairSSVAEClassifier(NetworkEstimator, TableClassifier):
         if targets:
             check_refined(settings.fairness)
         elif any(lambdas):
-            check_without_costs(settings.fairness)
+            settings.fairness.check_with_lambdas(train.weight is not None)
         if table.attributes.levels is not None:
             sketched_channel(table.attributes, settings.prior_a)
         config = flatten(asdict(settings)) | {

@@ -45,8 +45,7 @@ from pyro_fairvae.inference.shared_start import SharedStart
 from pyro_fairvae.inference.svi import MeasuredSVI
 from pyro_fairvae.nn.conditions import BY_FORM_ALONE, by_form_alone
 from pyro_fairvae.nn.densities import Mixture
-from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, RiskSettings, check_of_numbers, propagate_labels
-from pyro_fairvae.risks.costs import bayes_threshold
+from pyro_fairvae.risks import NumberRiskLoss, RiskLoss, check_of_numbers, propagate_labels
 from pyro_fairvae.schema.cells import Cell
 from pyro_fairvae.schema.observed import SAMPLED, Batch, Imputation, Observed
 
@@ -59,17 +58,6 @@ def check_lambdas(lambdas: Sequence[float]) -> None:
             math.isfinite(weight) and weight >= 0,
             f"λ must be finite and not negative, got {weight}.",
         )
-
-
-def check_without_costs(fairness: RiskSettings) -> None:
-    """Members with a λ are trained against a weighted risk, beside the error."""
-    require(
-        fairness.costs is None,
-        "costs are for decisions settled to targets; give targets, or with lambdas thresholds, of which "
-        f"{bayes_threshold(fairness.costs or (1, 1)):.4g} is that of the costs.",
-        "costs",
-        "lambdas",
-    )
 
 
 def skip_validation() -> None:
@@ -196,9 +184,7 @@ def fit(
         f"and {train.groups} groups.",
     )
     if any(lambdas):
-        check_without_costs(settings.fairness)
-    if train.weight is not None and any(lambdas):
-        settings.fairness.check_weights()
+        settings.fairness.check_with_lambdas(train.weight is not None)
     if train.number is None:
         settings.fairness.check(train.classes, train.groups)
     else:

@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from pyro_fairvae.auditing import AUDITED, Audit, NumberAudit
+from pyro_fairvae.auditing.survey_design import design_in_words
 from pyro_fairvae.evaluation.measures import in_unit, unit_of
 from pyro_fairvae.posterior.curves import withholding_curve
 from pyro_fairvae.posterior.summaries import EffectSummary, withholding_rates
@@ -289,6 +290,8 @@ def _audit(model: StoredModel, found: Audit | NumberAudit | None, name: str) -> 
         f"not; {counts['unlabelled']} have no label. The estimates assume that withholding depends on "
         f"the {found.depends_on} alone; the bounds, which are for exactly these rows, do not."
     )
+    if found.design is not None:
+        words += f" {design_in_words(found.design, counts['rows'])}"
     metrics = [["metric", "estimate", interval, "stated rows alone", interval, "bounds", "what it is"]]
     for metric, line in found.metrics.iterrows():
         metrics.append(

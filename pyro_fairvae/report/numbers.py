@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from pyro_fairvae.auditing.number_audit import ASSUMED, NumberAudit
+from pyro_fairvae.auditing.survey_design import design_in_words
 from pyro_fairvae.report.page import Block, Grid, Picture
 from pyro_fairvae.report.text import align, spread_columns
 from pyro_fairvae.risks import NUMBER_RISKS
@@ -69,6 +70,7 @@ def number_audit(found: NumberAudit) -> list[Block]:
     counts = found.rows
     differences, means = found.lines()
     return [
+        *([] if found.design is None else [design_in_words(found.design, counts["rows"])]),
         f"{counts['rows']} rows, of which {counts['stated']} state their group and {counts['withheld']} do "
         f"not; {counts['unlabelled']} have no outcome. {ASSUMED}",
         Grid("Differences between groups", differences),

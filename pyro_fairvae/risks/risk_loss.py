@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import nested, option
 from pyro_fairvae.base.seeds import MemberNoise
-from pyro_fairvae.risks.costs import check_costs, check_costs_of, relative_costs
+from pyro_fairvae.risks.costs import bayes_threshold, check_costs, check_costs_of, relative_costs
 from pyro_fairvae.risks.critics import Critics, CriticSettings
 from pyro_fairvae.risks.custom import CUSTOM, CustomRisk, check_reference, is_reference, resolve
 from pyro_fairvae.risks.dependence import DependenceRisk, view_of_cells
@@ -229,15 +229,22 @@ class RiskSettings:
         compared = risk.classes_of(classes) if recorded and isinstance(risk, ComposedRisk) else []
         return [(y, a) for y in compared for a in range(groups)]
 
-    def check_weights(self) -> None:
-        """Raise where rows cannot be weighed."""
+    def check_with_lambdas(self, weighted: bool = False) -> None:
+        """Raise where members cannot be trained with a λ, or not on rows with weights."""
         require(
-            isinstance(self.chosen(), ComposedRisk),
+            self.costs is None,
+            "costs are for decisions settled to targets; give targets, or with lambdas thresholds, of which "
+            f"{bayes_threshold(self.costs or (1, 1)):.4g} is that of the costs.",
+            "costs",
+            "lambdas",
+        )
+        require(
+            not weighted or isinstance(self.chosen(), ComposedRisk),
             f"the risk {self.risk!r} is a function of draws of every row, which cannot be weighed; leave "
             "sample_weight out, or choose another risk.",
         )
         require(
-            self.labeller != "propagation",
+            not weighted or self.labeller != "propagation",
             "labeller='propagation' takes all neighbours of a row alike; leave sample_weight out, or use "
             "labeller='head'.",
         )

@@ -67,6 +67,8 @@ def test_an_audit_by_the_command_is_that_of_python(folder: Path, capsys: pytest.
         sample_weight=table["w"], clusters=table["home"],
     )  # fmt: skip
     assert content["metrics"] == here.to_dict()["metrics"]
+    assert command("report", folder / "model", "--audit", out, "--out", folder / "page.html") == 0
+    assert "sampled in 100 clusters" in (folder / "page.html").read_text()
 
 
 def test_audits_of_numbers_take_them_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,7 +118,8 @@ def add_processes(parser: argparse._ActionsContainer) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, default=TIMEOUT, metavar="SECONDS",
-        help="after which a process that does not answer the others counts as lost (default: %(default)g)",
+        help="after which a process that does not answer the others counts as lost; longer than what the "
+        "first computes alone, such as boosted trees (default: %(default)g)",
     )  # fmt: skip
 
 

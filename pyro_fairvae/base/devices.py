@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError, require
-from pyro_fairvae.base.ranks import Ranks, local_rank
+from pyro_fairvae.base.ranks import Ranks, current, local_rank
 
 # What a name may ask for besides the CPU, and how many of them there are.
 ACCELERATORS: dict[str, Callable[[], int]] = {"cuda": lambda: torch.cuda.device_count()}
@@ -20,7 +20,8 @@ ACCELERATORS: dict[str, Callable[[], int]] = {"cuda": lambda: torch.cuda.device_
 def resolve_device(name: str) -> torch.device:
     """Return the device by name; ``auto`` is CUDA if available, else the CPU.
 
-    Where the name has no number, as in ``cuda``, it is the first device of its kind.
+    Where the name has no number, as in ``cuda``, it is the first device of its kind, or, of several processes
+    that work as one, that of the process's number on its machine.
     """
     if name == "auto":
         name = "cuda" if ACCELERATORS["cuda"]() else "cpu"
@@ -34,7 +35,8 @@ def resolve_device(name: str) -> torch.device:
     )
     if device.type == "cpu":
         return torch.device("cpu")
-    kind, index, count = device.type, device.index or 0, ACCELERATORS[device.type]()
+    kind, count = device.type, ACCELERATORS[device.type]()
+    index = (local_rank() if current().count > 1 else 0) if device.index is None else device.index
     have = "; use cpu or auto."
     if count:
         have = (
@@ -64,11 +66,7 @@ def device_of_rank(name: str, ranks: Ranks) -> torch.device:
         "device",
     )
 
-    def own() -> torch.device:
-        kind = resolve_device(name).type
-        return torch.device("cpu") if kind == "cpu" else resolve_device(f"{kind}:{local_rank()}")
-
-    device = ranks.everywhere(own)
+    device = ranks.everywhere(lambda: resolve_device(name))
     kinds = ranks.gather(device.type)
     other = next((rank for rank, kind in enumerate(kinds) if kind != kinds[0]), None)
     if other is not None:
@@ -76,8 +74,6 @@ def device_of_rank(name: str, ranks: Ranks) -> torch.device:
             f"rank 0 of {ranks.count} would compute on {kinds[0]}, but rank {other} on {kinds[other]}; give "
             "--device cpu, or GPUs to all processes."
         )
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     return device
 
 

@@ -327,19 +327,20 @@ def joined(sharding: str = SHARDINGS[0], timeout: float = TIMEOUT) -> Iterator[R
     sharding : str
         What is divided, as in :class:`Ranks`.
     timeout : float
-        Seconds after which a rank that does not answer counts as lost.
+        Seconds after which a rank that does not answer counts as lost. The first rank alone grows trees and
+        draws posteriors, while the others wait for it.
 
     Yields
     ------
     Ranks
         The processes; :data:`ALONE` where there is only this one.
     """
+    global _current
     choose("sharding", sharding, SHARDINGS)
     require(timeout > 0, f"the timeout must be positive, got {timeout} seconds.")
-    if not are_several():
-        yield ALONE
+    if not are_several() or _current.count > 1:
+        yield _current
         return
-    global _current
     board, ranks = _meet(sharding, timeout)
     well = False
     with _interrupted_by_sigterm():
@@ -367,6 +368,8 @@ def _meet(sharding: str, timeout: float) -> tuple[_Board, Ranks]:
             store=dist.PrefixStore("ranks", store), rank=rank, world_size=count, timeout=limit,
         )  # fmt: skip
         words = dist.new_group(backend="gloo", timeout=limit)
+        if on_gpus and local_rank() < torch.cuda.device_count():
+            torch.cuda.set_device(local_rank())
     except (RuntimeError, ValueError) as reason:
         raise InputError(
             f"rank {os.environ.get('RANK')} of {os.environ.get('WORLD_SIZE')} cannot meet the others "
@@ -420,7 +423,8 @@ class _Board:
         if not lost and getattr(error, "agreed", False):
             return error if self.rank == 0 else SystemExit(2)
         if not lost:
-            heard = self._post(one_line(error) or type(error).__name__)
+            interrupted = isinstance(error, KeyboardInterrupt)
+            heard = self._post("interrupted." if interrupted else one_line(error) or type(error).__name__)
             if self.rank == 0 or not heard:
                 return error
             self._wait(lambda reasons: 0 in reasons, ANSWER / 3)
@@ -439,6 +443,11 @@ class _Board:
             return InputError(
                 f"rank {self.rank} of {self.count} was {ENDED}, as torchrun does when another process has "
                 f"ended{dead and f'; {dead} gave no reason'}. {AGAIN}"
+            )
+        if dead and "timed out" in one_line(error).lower():
+            return InputError(
+                f"{dead} did not answer in time (stopped, or its machine is lost; a longer --timeout waits "
+                f"for one that is only slow), and all others ended with it. {AGAIN}"
             )
         if dead:
             return InputError(

@@ -71,7 +71,7 @@ def test_costs_by_hand() -> None:
     assert bayes_threshold(COSTS) == 0.8
 
 
-def given(rows: int = 500) -> tuple[pd.DataFrame, Any, Any]:
+def given(rows: int = 300) -> tuple[pd.DataFrame, Any, Any]:
     table = made_table(rows)
     return table.X.select_dtypes("number"), table.y_obs, table.a_obs
 

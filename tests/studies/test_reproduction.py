@@ -15,8 +15,10 @@ from pyro_fairvae import __version__
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.options import build
 from pyro_fairvae.baselines import METHODS, Task
+from pyro_fairvae.boosting.scores import BoostedScores
 from pyro_fairvae.data import LEVELS, Missingness, Table, load, split
 from pyro_fairvae.inference.settings import Settings
+from pyro_fairvae.studies import reproduction
 from pyro_fairvae.studies.jobs import JobFiles
 from pyro_fairvae.studies.pools import Attempt
 from pyro_fairvae.studies.reproduction import (
@@ -129,6 +131,24 @@ def test_the_method_as_printed_says_who_withholds_without_intervals() -> None:
     rows = {line["given"]: line for line in record["recovery"] if line["says"] == "unavailable"}
     assert [rows[group]["truth"] for group in "01"] == pytest.approx(list(LEVELS["sparse"]))
     assert all(0 < line["mean"] < 1 and "q05" not in line for line in rows.values())
+
+
+def test_a_process_grows_the_trees_of_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For methods of one split; the oracle's are grown on what is hidden from others."""
+    grown: list[int] = []
+    learn = BoostedScores.learn
+
+    def counted(*arguments: object) -> BoostedScores:
+        grown.append(int((arguments[0].a_obs == 2).sum()))  # type: ignore[attr-defined]
+        return learn(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reproduction, "_GROWN", {})
+    monkeypatch.setattr(BoostedScores, "learn", staticmethod(counted))
+    config = build(ReproduceConfig, SMALL | {"trunks": "best", "methods": "reweighting,stated_risk,oracle"})
+    for job in all_jobs(config):
+        run_job(job.config)
+    assert len(grown) == 2
+    assert grown[0] > 0 == grown[1]
 
 
 def test_the_plan_grows_with_the_grid_and_learns_from_records(tmp_path: Path) -> None:

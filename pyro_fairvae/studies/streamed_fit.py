@@ -41,8 +41,8 @@ def streams(
     streaming: str,
     model: Any,
     proxy_proba: Mapping[str, str] | None,
-    weights: str | None,
     say: Say,
+    weights: str | None = None,
 ) -> bool:
     """Whether the rows of a fit stay on disk; raises if they should and cannot."""
     choose("streaming", streaming, STREAMING)
@@ -123,6 +123,7 @@ class StreamedUserTable:
             "missing": list(self.rows.missing),
             "values": list(self.values),
             "data": printable(self.rows.where.name),
+            "weights": "",
         }
 
     def audited(self, holdout: float, seed: int) -> np.ndarray:

@@ -152,7 +152,7 @@ def fit_table(
                 check_replaceable(out / name, path)
         model.set_params(random_state=seed)
         rows: StreamedUserTable | UserTable
-        if streams(path, streaming, model, proxy_proba, weights, say):
+        if streams(path, streaming, model, proxy_proba, say, weights):
             require(
                 ranks.count == 1,
                 f"rows on disk are read by one process, but there are {ranks.count}; start it without "

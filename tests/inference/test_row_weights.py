@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_fairvae.base.errors import InputError
+from pyro_fairvae.base.ranks import Ranks
 from pyro_fairvae.channels.priors import channel
 from pyro_fairvae.decisions.targets import judged
 from pyro_fairvae.inference.objective import FairELBO
@@ -37,10 +38,16 @@ WEIGHT = TIMES.double() / TIMES.double().mean()
 class SameNoise:
     """Draws that are the same for copies of a row."""
 
+    rows = 0  # of a part; this one is of all
+
     def __init__(self, origin: Tensor) -> None:
         self.origin = origin
 
-    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def of_rows(self, ranks: Ranks, rows: int) -> SameNoise:
+        assert ranks.count == 1
+        return self
+
+    def normal(self, shape: tuple[int, ...], like: Tensor, rows: int | None = None) -> Tensor:
         generator = torch.Generator().manual_seed(0)
         drawn = torch.randn(MEMBERS, SOME, *shape[1:], generator=generator, dtype=like.dtype)
         return drawn[:, self.origin]

@@ -269,5 +269,5 @@ def test_the_commands_take_celeba(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     grid = tmp_path / "grid"
     methods = ["--methods", "fair_ssvae,ss_vae,mfd_predy_preda", "--preset", "smoke", "--rows", "192"]
     assert main(["reproduce", *place, *small, *methods, "--quiet", "--workers", "2", "--out", str(grid)]) == 0
-    assert (grid / "Male-faces.png").is_file()
+    assert (grid / "celeba_cheekbones-Male-faces.png").is_file()
     assert "same z" in (grid / "report.html").read_text()

@@ -100,7 +100,7 @@ def test_report_makes_a_page_of_either(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert run("report", model, "--out", out) == 0
     page = out.read_text()
-    for title in ("The frontier", "Who withholds", "Data", "Limits of use"):
+    for title in ("The frontier", "Who withholds", "Data", "Limits"):
         assert title in page
 
 

@@ -124,10 +124,13 @@ def test_columns_of_groups_that_cannot_be_read(words: str) -> None:
         (("--proxy", "hired"), "'hired' in proxies is the label itself"),
         (("--proxy", "sex"), "'sex' in proxies is the group itself"),
         (("--proxy", "distict"), "Did you mean 'district'?"),
-        (("--proxy", "id"), "'id' in proxies is also in drop or proxy_proba; give each column one role"),
+        (
+            ("--proxy", "id"),
+            "'id' in proxies is also in drop, proxy_proba or weights; give each column one role",
+        ),
         (
             ("--proxy", "p_m", "--proxy-proba", "m=p_m,f=p_f"),
-            "'p_m' in proxies is also in drop or proxy_proba",
+            "'p_m' in proxies is also in drop, proxy_proba or weights",
         ),
         (("--withholding-depends-on", "hired"), "is the label itself; write 'label'"),
         (("--withholding-depends-on", "sex"), "is the group itself, on which withholding always depends"),

@@ -89,9 +89,9 @@ def test_labels_in_other_words_than_the_decisions_are_refused(
 def test_predictions_are_not_written_under_another_kinds_name(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("predict", folder / "model", folder / "people.csv", "--out", folder / "out.parquet") != 0
+    assert run("predict", folder / "model", folder / "people.csv", "--out", folder / "out.tsv") != 0
     assert "written as CSV" in capsys.readouterr().err
-    assert not (folder / "out.parquet").exists()
+    assert not (folder / "out.tsv").exists()
 
 
 def test_an_audit_of_another_model_goes_with_that_model(folder: Path, tmp_path: Path) -> None:

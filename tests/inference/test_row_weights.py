@@ -52,7 +52,7 @@ class SameNoise:
         drawn = torch.randn(MEMBERS, SOME, *shape[1:], generator=generator, dtype=like.dtype)
         return drawn[:, self.origin]
 
-    def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def uniform(self, shape: tuple[int, ...], like: Tensor, rows: int | None = None) -> Tensor:
         generator = torch.Generator().manual_seed(1)
         drawn = torch.rand(MEMBERS, *shape[:-1], SOME, generator=generator, dtype=like.dtype)
         return drawn[..., self.origin]

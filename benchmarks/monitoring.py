@@ -5,17 +5,27 @@ that differ between groups; nothing else tells of the group. Compared are the ra
 the same estimates: how often everyone and each group withhold, and how often each group is selected. In the
 second part a rate of one group changes by --change from period 13 on.
 
+With --stops the periods are the months of the stops by the police (data set stops), and the rates at which
+groups do not state their ethnicity stand beside those by the officer's word. Withholding is taken to depend
+on all features and on the label.
+
   python benchmarks/monitoring.py --series 200
+  python benchmarks/monitoring.py --stops
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from pyro_fairvae import audit, monitor
 from pyro_fairvae.auditing.control_variates import AuditedRows, ControlVariates
-from pyro_fairvae.auditing.monitoring import evidence
+from pyro_fairvae.auditing.monitoring import WITHHOLDING, evidence
+from pyro_fairvae.data.stops import read_stops
+from pyro_fairvae.report import align
 
 PERIODS, CHANGES_AT = 24, 12
 
@@ -52,6 +62,33 @@ def first_alarm(seed: int, rows: int, alpha: float, of_withholding: float, of_se
     return int(reached[0]) if len(reached) else PERIODS
 
 
+def stops(data_dir: Path | None, alpha: float) -> None:
+    """Months of stops, with rates of withholding as audited and by the officer's word."""
+    table = read_stops("arrest", data_dir)
+    assert table.stated is not None
+    months = table.categories["month"].astype(str).to_numpy()
+    X = table.categories.drop(columns="month")
+    names = np.array([*table.groups, None], dtype=object)
+    withheld = table.stated == len(table.groups)
+    audits, yardstick = [], []
+    for month in np.unique(months):
+        rows = months == month
+        y, own = table.y[rows], X[rows].reset_index(drop=True)
+        kept = [name for name in own if own[name].nunique() > 1]
+        given = {"withholding_depends_on": [*kept, "label"]}
+        audits.append((month, audit(y, y, names[table.stated[rows]], X=own[kept], **given)))
+        yardstick += [
+            {"period": month, "group": name, "by officers": withheld[rows & (table.a == g)].mean()}
+            for g, name in enumerate(table.groups)
+        ]
+    found = monitor(audits, alpha)
+    rates = found.rates[found.rates["rate"] == WITHHOLDING].merge(pd.DataFrame(yardstick))
+    columns = ["period", "group", "by officers", "estimate", "low", "high", "evidence"]
+    lines = rates.sort_values(["group", "period"])[columns].round(3).to_numpy().tolist()
+    print(align([columns, *([str(cell) for cell in line] for line in lines)]))
+    print(f"first alarm: {found.alarm}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,7 +97,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000, help="people in each period")
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--change", type=float, default=0.05)
+    parser.add_argument("--stops", action="store_true", help="months of stops instead of simulations")
+    parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()
+    if arguments.stops:
+        return stops(arguments.data_dir, arguments.alpha)
     for words, changes in (
         ("nothing changes", (0.0, 0.0)),
         ("withholding of one group changes", (arguments.change, 0.0)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 from pyro_fairvae.auditing.control_variates import AuditedRows, ControlVariates
 from pyro_fairvae.base.errors import require
@@ -19,6 +20,7 @@ from pyro_fairvae.posterior.withholding_check import WithholdingCheck
 from pyro_fairvae.schema.attributes import Attributes
 from pyro_fairvae.schema.observed import Columns, Observed
 
+MOST_LOG_ODDS = 20.0
 NEGLIGIBLE = 1e-6  # of the largest singular value, below which columns of v depend on each other
 
 
@@ -91,11 +93,12 @@ class AuditedConditions:
         groups = Attributes.single(tuple(names))
         size = len(names)
         weights = estimates.moments.weights
-        odds, tilt = weights - 1, None
+        withheld, tilt = 1 - 1 / weights, None
         if self.design is not None:
-            odds = np.exp(weights[:size])
-            tilt = (self.design @ weights[size:])[:, None, None]
-        withheld = np.clip(odds / (1 + odds), 0, 1 - 1e-9)
+            # Where columns tell who withholds for certain, log-odds grow without end.
+            withheld = expit(weights[:size])
+            tilt = np.clip(self.design @ weights[size:], -MOST_LOG_ODDS, MOST_LOG_ODDS)[:, None, None]
+        withheld = np.clip(withheld, 0, 1 - 1e-9)
         plain = channel("a", groups)
         return check_withholding(
             self.table,

@@ -12,6 +12,7 @@ from scipy.optimize import least_squares
 from scipy.special import expit
 
 from pyro_fairvae.auditing import Audit, audit
+from pyro_fairvae.auditing.conditions import AuditedConditions
 from pyro_fairvae.auditing.control_variates import AuditedRows, ControlVariates
 from pyro_fairvae.base.errors import InputError
 from pyro_fairvae.base.files import write_json
@@ -120,3 +121,17 @@ def test_what_cannot_be_audited() -> None:
     ):
         with pytest.raises(InputError, match=complaint):
             audit(**given, **wrong)
+
+
+def test_the_check_takes_log_odds_that_grow_without_end() -> None:
+    """Where columns tell who withholds for certain; warnings are errors, so that no number may overflow."""
+    people, said, X, _ = drawn(600, 0)
+    codes = pd.Series(said).map({"0": 0, "1": 1}).fillna(2).astype(int).to_numpy()
+    rows = AuditedRows(people.y.copy(), people.decided, codes.copy(), 2, 2)
+    depending = AuditedConditions.make(rows, X, np.ones(600, dtype=bool), ["v", "noise"], ("0", "1"))
+    estimates = ControlVariates(rows, None, False, depending.design)
+    for certainty in (1.0, 1000.0):
+        estimates.moments.weights = estimates.moments.weights * certainty
+        check = depending.check(estimates, np.full((600, 2), 0.5), ("0", "1"), False)
+        assert check is not None
+        assert 0 <= check.p_value <= 1

@@ -36,6 +36,7 @@ from pyro_fairvae.auditing.survey_design import SurveyDesign
 
 MOMENT_FOLDS = 5
 FEWEST_STATED = 10  # rows that a moment needs among stating and among withholding rows
+NEGLIGIBLE = 1e-6  # odds of withholding that cannot be told from 0
 ROUNDS = 3  # iterations of weighting moments and estimating w
 RELEVANT = 3.0  # standard errors by which an imputation must correlate with the group to be used
 STEPS = 50  # most Gauss-Newton steps
@@ -344,7 +345,8 @@ class ControlVariates:
         """1 − P(S | A = a) with an interval of z standard errors, (groups,) each.
 
         The rate is a function of the mean w of a group's rows, from whose interval its own is computed; where
-        the moments do not identify it, the rate is NaN and the interval [0, 1].
+        the moments do not identify it, or put all of the interval at or below 0 although some withhold,
+        where no error can be told, the rate is NaN and the interval [0, 1].
         """
         rows, groups = self.rows, self.rows.groups
         rate, low, high = np.full(groups, np.nan), np.zeros(groups), np.ones(groups)
@@ -359,6 +361,8 @@ class ControlVariates:
             error = weighed * (row_weights - weight) + influence @ (self.weighs.T @ weighed / len(rows))
             error = self.design.by_unit(self.design.centred(error))
             deviation = np.sqrt(np.square(error).sum()) / len(error) / share
+            if weight + z * deviation < 1 + NEGLIGIBLE and not rows.stated.all():
+                continue
             rate[g], low[g], high[g] = 1 - 1 / np.maximum(weight + z * deviation * np.array([0, -1, 1]), 1)
         return rate, low, high
 

@@ -135,3 +135,24 @@ def test_the_check_takes_log_odds_that_grow_without_end() -> None:
         check = depending.check(estimates, np.full((600, 2), 0.5), ("0", "1"), False)
         assert check is not None
         assert 0 <= check.p_value <= 1
+
+
+def test_rates_below_zero_are_not_known_to_be_zero() -> None:
+    """At odds of 0, or below, errors by derivatives are 0 as well; where nobody withholds it is known."""
+    people, said, X, _ = drawn(600, 0)
+    codes = pd.Series(said).map({"0": 0, "1": 1}).fillna(2).astype(int).to_numpy()
+    estimates = ControlVariates(AuditedRows(people.y, people.decided, codes, 2, 2))
+    rates, low, high = estimates.withholding(1.645)
+    assert (low > 0).all()
+    assert (low < rates).all()
+    assert (rates < high).all()
+    design = np.c_[X["v"] - X["v"].mean()]
+    by_v = ControlVariates(AuditedRows(people.y, people.decided, codes, 2, 2), None, False, design)
+    by_v.moments.weights = np.array([-30.0, *by_v.moments.weights[1:]])
+    estimates.moments.weights = np.array([0.1, estimates.moments.weights[1]])
+    for impossible in (by_v, estimates):
+        rates, low, high = impossible.withholding(1.645)
+        assert np.isnan(rates[0])
+        assert (low[0], high[0]) == (0, 1)
+    everybody = ControlVariates(AuditedRows(people.y, people.decided, people.group, 2, 2))
+    np.testing.assert_allclose(everybody.withholding(1.645), 0, atol=1e-9)

@@ -12,7 +12,7 @@ import torch
 from pyro_fairvae.baselines import METHODS, Method, register
 from pyro_fairvae.baselines.interface import Task
 from pyro_fairvae.studies import reproduction
-from pyro_fairvae.studies.pools import BACKENDS, Attempt, Job, Pool, Work, attempt
+from pyro_fairvae.studies.pools import BACKENDS, Attempt, Cluster, Job, Pool, Work, attempt
 from tests.torture.forked import TERMINAL, Ended, Terminal, command
 
 ARGUMENTS = (
@@ -43,7 +43,7 @@ def _fit(task: Task, weights: Sequence[float]) -> Shares:
 
 
 @contextmanager
-def _here(workers: int | None) -> Iterator[Pool]:
+def _here(workers: int | None, _: Cluster) -> Iterator[Pool]:
     def run(work: Work, jobs: Sequence[Job], at_once: int) -> Generator[Attempt, None, None]:
         for job in jobs:
             yield attempt(work, job.key, job.config)
@@ -56,7 +56,7 @@ def prepare() -> None:
     if "shares" not in METHODS:
         register(Method("shares", "shares of classes", _fit, weights=(0.0, 1.0)))
     BACKENDS["here"] = _here
-    reproduction.estimate = lambda *_: 1.0
+    reproduction.seconds_of_cost = lambda *_: 1.0
 
 
 def grid(

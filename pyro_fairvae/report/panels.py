@@ -177,10 +177,11 @@ def _title(panel: dict[str, Any]) -> str:
 
 
 def main_methods(results: pd.DataFrame, ours: str) -> pd.DataFrame:
-    """The lines of main methods, and of ours; all of them where none is said to be a main one."""
+    """The lines of main methods, and of ours; all of them where there is none of these."""
     if "main" not in results:
         return results
-    return results[results["main"].astype(bool) | (results["method"] == ours)]
+    main = results["main"].astype(bool) | (results["method"] == ours)
+    return results[main] if main.any() else results
 
 
 def _curves(results: pd.DataFrame, methods: Sequence[str]) -> dict[str, pd.DataFrame]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -303,6 +304,7 @@ def bare_axes(axes: Axes) -> None:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure by the ending of its name; the same figure gives the same bytes."""
     kind = path.suffix.removeprefix(".")
     known = figure.canvas.get_supported_filetypes()
     require(kind in known, f"cannot draw {path}: its ending must be one of {', '.join(sorted(known))}.")
@@ -311,7 +313,8 @@ def write_figure(figure: Figure, path: Path) -> None:
         text.set_parse_math(False)
         text.set_text(printable(text.get_text()))
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
+    undated = {"Date": None} if kind == "svg" else None
+    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "pyro_fairvae"}):
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # of a script that the font lacks
-        figure.savefig(buffer, format=kind)
+        figure.savefig(buffer, format=kind, metadata=undated)
     write_whole(path, buffer.getvalue())

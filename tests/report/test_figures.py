@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyro_fairvae.base.files import write_json
 from pyro_fairvae.report import draw_frontier, draw_training
-from pyro_fairvae.report.figures import PART_TITLES
+from pyro_fairvae.report.figures import PART_TITLES, blank_figure, write_figure
 
 
 def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> None:
@@ -34,3 +34,14 @@ def test_figures_of_a_risk_without_cells_and_without_bound(tmp_path: Path) -> No
     assert (
         json.loads((tmp_path / "results.json").read_text())["members"][0]["test"]["disparate_impact"] is None
     )
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path: Path) -> None:
+    for kind in ("svg", "png"):
+        written = []
+        for name in ("once", "again"):
+            figure = blank_figure(2, 2)
+            figure.subplots().plot([1, 2], [3, 4], marker="o", linestyle="--")
+            write_figure(figure, tmp_path / f"{name}.{kind}")
+            written.append((tmp_path / f"{name}.{kind}").read_bytes())
+        assert written[0] == written[1]

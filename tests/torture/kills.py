@@ -40,7 +40,7 @@ STEPS = (
 KILLED = -signal.SIGKILL
 TIMED = ("seconds", "modified")  # fields that differ between equal runs
 # A page and figures that show times, and a checkpoint, whose pickle depends on which objects are the same.
-NOT_COMPARED = ("report.html", "group-all.svg", "group-hypervolumes.svg", "checkpoint.pt")
+NOT_COMPARED = ("report.html", "checkpoint.pt")
 WHOLE = "already holds a model"
 
 Run = Callable[[Path, Callable[[], None] | None], Ended]

@@ -23,7 +23,7 @@ import pandas as pd
 
 from pyro_fairvae import audit, monitor
 from pyro_fairvae.auditing.control_variates import AuditedRows, ControlVariates
-from pyro_fairvae.auditing.monitoring import WITHHOLDING, evidence
+from pyro_fairvae.auditing.monitoring import EVERYONE, WITHHOLDING, evidence
 from pyro_fairvae.data.stops import read_stops
 from pyro_fairvae.report import align
 
@@ -77,6 +77,7 @@ def stops(data_dir: Path | None, alpha: float) -> None:
         kept = [name for name in own if own[name].nunique() > 1]
         given = {"withholding_depends_on": [*kept, "label"]}
         audits.append((month, audit(y, y, names[table.stated[rows]], X=own[kept], **given)))
+        yardstick += [{"period": month, "group": EVERYONE, "by officers": withheld[rows].mean()}]
         yardstick += [
             {"period": month, "group": name, "by officers": withheld[rows & (table.a == g)].mean()}
             for g, name in enumerate(table.groups)

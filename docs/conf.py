@@ -33,6 +33,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_signature": False,
     "matplotlib_animations": False,
+    "write_computation_times": False,
     "abort_on_example_error": True,
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from pyro_fairvae.run.terminal import StdoutError, shown_on_terminal
+from tqdm import tqdm
 
 from pyro_fairvae.base.devices import chosen_of_several, device_of_rank, resolve_device
 from pyro_fairvae.base.errors import DivergedError, InputError, require
@@ -23,6 +24,7 @@ from pyro_fairvae.base.messages import first_line, in_one_line, one_line
 from pyro_fairvae.base.options import Option, option, options_of
 from pyro_fairvae.base.ranks import SHARDINGS, TIMEOUT, are_several, current, joined
 from pyro_fairvae.inference.training import skip_validation
+from pyro_fairvae.studies.jobs import Left, Outcome
 
 FOLDERS = ("out", "data_dir")  # options that name a folder
 MOST_THREADS = 1024
@@ -307,3 +309,20 @@ def _help(option: Option) -> str:
     if option.is_list:
         default = ",".join(value if isinstance(value, str) else f"{value:g}" for value in option.default)
     return f"{option.help} (default: {default})".replace("%", "%%")
+
+
+@contextmanager
+def progress_of_jobs(
+    quiet: bool,
+) -> Iterator[tuple[Callable[[str], None], Callable[[Outcome, Left], None]]]:
+    """A bar of jobs: what writes a message above it, and what shows a job that has ended."""
+    with tqdm(unit="job", disable=quiet, file=sys.stderr) as bar:
+
+        def report(words: str) -> None:
+            bar.write(words, file=sys.stderr)
+
+        def show(outcome: Outcome, left: Left) -> None:
+            bar.total, bar.n = left.total, left.done + left.failed
+            bar.set_postfix_str(f"{left}: {outcome.job.name}")
+
+        yield report, show

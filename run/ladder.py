@@ -14,7 +14,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from pyro_fairvae.run.command import (
@@ -25,14 +24,13 @@ from pyro_fairvae.run.command import (
     add_quiet,
     device_of,
     given_options,
+    progress_of_jobs,
 )
-from tqdm import tqdm
 
 from pyro_fairvae.base.options import build
 from pyro_fairvae.report.comparison import ladder_lines
 from pyro_fairvae.report.panels import draw_ladder
 from pyro_fairvae.report.text import align
-from pyro_fairvae.studies.jobs import Left, Outcome
 from pyro_fairvae.studies.ladder import LadderConfig, climb, ladder_table
 from pyro_fairvae.studies.pools import BACKENDS
 from pyro_fairvae.studies.results_file import FILE, check_parquet, store_tables
@@ -65,15 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.store is not None:
         check_parquet()
     device = str(device_of(arguments.device, arguments.quiet))
-    with tqdm(unit="job", disable=arguments.quiet, file=sys.stderr) as bar:
-
-        def show(outcome: Outcome, left: Left) -> None:
-            bar.total, bar.n = left.total, left.done + left.failed
-            bar.set_postfix_str(f"{left}: {outcome.job.name}")
-
-        def report(words: str) -> None:
-            bar.write(words, file=sys.stderr)
-
+    with progress_of_jobs(arguments.quiet) as (report, show):
         lines = climb(
             config,
             arguments.out,

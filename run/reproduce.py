@@ -27,7 +27,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ from pyro_fairvae.run.command import (
     device_of,
     flag_of,
     given_options,
+    progress_of_jobs,
 )
-from tqdm import tqdm
 
 from pyro_fairvae.base.errors import choose, require
 from pyro_fairvae.base.options import build
@@ -56,7 +55,6 @@ from pyro_fairvae.report.reproduction import (
     write_reproduction,
     write_results,
 )
-from pyro_fairvae.studies.jobs import Left, Outcome
 from pyro_fairvae.studies.pools import BACKENDS, Cluster
 from pyro_fairvae.studies.reproduction import GRID_PRESETS, ReproduceConfig, plan, preset, reproduce
 from pyro_fairvae.studies.results_file import FILE, check_parquet, read_tables, store_tables
@@ -122,15 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
         require(workers >= 1, f"workers must be at least 1, got {workers}.", "workers")
         here = device if cluster is None else "cpu"
         return print(plan_text(plan(config, workers, out, here, arguments.data_dir)))
-    with tqdm(unit="job", disable=arguments.quiet, file=sys.stderr) as bar:
-
-        def show(outcome: Outcome, left: Left) -> None:
-            bar.total, bar.n = left.total, left.done + left.failed
-            bar.set_postfix_str(f"{left}: {outcome.job.name}")
-
-        def report(words: str) -> None:
-            bar.write(words, file=sys.stderr)
-
+    with progress_of_jobs(arguments.quiet) as (report, show):
         reproduction = reproduce(
             config, out, device, arguments.data_dir, arguments.backend, arguments.workers, cluster, report,
             show,
